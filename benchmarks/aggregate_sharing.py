@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 import ouzel
 from benchmarks.measure import Bar, cpu_seconds
 from ouzel.engines.aggregate.sharing import choose_segments
-from ouzel.engines.aggregate.tree import SharedInstances, expand, scan_shared
-from ouzel.engines.aggregate.tree_tables import (
+from ouzel.engines.aggregate.tables import (
     Part,
     SharedOutput,
     build_shared_tables,
@@ -27,6 +26,7 @@ from ouzel.engines.aggregate.tree_tables import (
     new_shared_state,
     reserve_shared,
 )
+from ouzel.engines.aggregate.tree import SharedInstances, expand, scan_shared
 from ouzel.runtime.engine import match_without
 
 SEED = 20260714

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ouzel.kernels.columns import coded_of, column_of, text_of
+from ouzel.kernels.arrays import coded_of, column_of, text_of
 from ouzel.kernels.keys import encode, new_keys
 from ouzel.kernels.order import expand, first_disorder, gather, stable_order, ties
 from ouzel.kernels.text import classify, constants_of, select, select_coded

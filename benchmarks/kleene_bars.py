@@ -26,8 +26,7 @@ from benchmarks.kleene_worlds import (
     template,
 )
 from benchmarks.measure import Bar, alternate
-from ouzel.engines.kleene.compressed import graph_of
-from ouzel.engines.kleene.expand import expand
+from ouzel.engines.kleene.compressed import expand, graph_of
 from ouzel.engines.kleene.graph_paths import Row, count_matches, rows_of
 from ouzel.engines.kleene.state import Counter
 from ouzel.runtime.values import one_array

@@ -16,14 +16,17 @@ from ouzel.engines.automata.advance import (
     FLAG_BITS,
     candidates,
     entry_holds,
+    filter_mask,
     fire,
     gate_bits,
     leave,
     link,
+    mixed,
+    programs_hold,
     sweep,
+    takes,
     unlink,
 )
-from ouzel.engines.automata.filters import filter_mask, mixed, programs_hold, takes
 from ouzel.engines.automata.tables import (
     Automata,
     Conjunct,

@@ -33,7 +33,7 @@ from benchmarks.sase_worlds import (
 )
 from ouzel.engines.sequence.stacks import scan
 from ouzel.engines.sequence.tables import build_tables, new_output, new_state
-from ouzel.kernels.columns import NO_NULLS, Coded, Numbers, frozen
+from ouzel.kernels.arrays import NO_NULLS, Coded, Numbers, frozen
 from ouzel.kernels.events import Status, new_instances
 from ouzel.kernels.keys import encode, new_keys
 from ouzel.kernels.text import select_coded

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ouzel.engines.aggregate.explain import NAMES
+from ouzel.engines.aggregate.plan import NAMES
 from ouzel.engines.kleene.plan import RunKernel
 from ouzel.errors import QueryError
 from ouzel.plan.choose import all_rules

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ouzel import algebra, datasets, loss, spark
-    from ouzel.engines.kleene.expand import expand
+    from ouzel.engines.kleene.compressed import expand
     from ouzel.engines.rows.recognize import match_recognize
     from ouzel.errors import (
         EmptyAnswerWarning,
@@ -50,7 +50,7 @@ _HOMES = {
     "StateError": "ouzel.errors",
     "TypesWarning": "ouzel.errors",
     "Why": "ouzel.insight.why",
-    "expand": "ouzel.engines.kleene.expand",
+    "expand": "ouzel.engines.kleene.compressed",
     "explain": "ouzel.prepared",
     "match": "ouzel.runtime.engine",
     "match_recognize": "ouzel.engines.rows.recognize",

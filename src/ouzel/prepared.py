@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any, TypeAlias
 
-from ouzel.algebra.query import AlgebraQuery
+from ouzel.algebra.binding import AlgebraQuery
 from ouzel.algebra.streams import Stream
 from ouzel.bind import bind, bind_script, catalog_for, parameter_names, shapes
 from ouzel.bind.literals import Parameters

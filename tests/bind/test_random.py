@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from ouzel.bind import Catalog, bind, catalog_for
-from ouzel.bind.codec import decode, encode
 from ouzel.bind.literals import DECIMAL_DIGITS_MAX, INT64_MAX, INT64_MIN
 from ouzel.bind.model import (
     Aggregation,
@@ -25,6 +24,8 @@ from ouzel.bind.model import (
     Kind,
     Length,
     Operation,
+    decode,
+    encode,
     parts,
 )
 from ouzel.bind.normal_form import with_not_pushed_in

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ouzel.kernels.columns import column_of
+from ouzel.kernels.arrays import column_of
 from ouzel.kernels.keys import NO_KEY, compact, encode, key_count, new_keys, restore, snapshot
-from ouzel.kernels.words import MULTIPLIER_SECOND, hash_integer_in_python
+from ouzel.kernels.text import MULTIPLIER_SECOND, hash_integer_in_python
 
 pytestmark = pytest.mark.compiled
 

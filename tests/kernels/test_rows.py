@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from ouzel.kernels import rows as kernel_rows
-from ouzel.runtime.growing import GrowingRows
+from ouzel.runtime.inbox import GrowingRows
 
 pytestmark = pytest.mark.quick
 

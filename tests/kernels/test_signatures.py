@@ -124,4 +124,4 @@ def test_unions_are_one_signature_for_each_member(layouts: dict[str, list[str]])
     text = [f"({offsets}1rc1rc1rL)" for offsets in "jl"]
     constants = "(m1rm1rm1rl1rc1rL)"
     assert layouts["ouzel.kernels.text._classify"] == [f"{one}{constants}{codes}1" for one in text for codes in "cj"]
-    assert layouts["ouzel.kernels.windows.oldest_alive"] == ["LL"]
+    assert layouts["ouzel.kernels.events.oldest_alive"] == ["LL"]

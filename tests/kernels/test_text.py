@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ouzel.kernels.columns import coded_of, column_of, numbers_of, text_of
+from ouzel.kernels.arrays import coded_of, column_of, numbers_of, text_of
 from ouzel.kernels.text import (
     classify,
     constants_of,

@@ -11,8 +11,7 @@ import pytest
 
 from ouzel.errors import QueryError
 from ouzel.lang import format_expression, format_query, parse, parse_expression, parse_script
-from ouzel.lang.limits import QUERY_CHARACTERS_MAX
-from ouzel.lang.syntax import Binary, Literal
+from ouzel.lang.syntax import QUERY_CHARACTERS_MAX, Binary, Literal
 from ouzel.lang.vocabulary import CLAUSE_KEYWORDS
 
 

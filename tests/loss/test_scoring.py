@@ -10,8 +10,7 @@ import pytest
 from scipy import integrate
 
 from ouzel.loss import Exponential, Gamma, Gap, Histogram, LogNormal, Uniform
-from ouzel.loss.curves import ERROR_ABSOLUTE, ERROR_RELATIVE, Trend, build_curve
-from ouzel.loss.panels import Panels, breaks_for, convolution
+from ouzel.loss.curves import ERROR_ABSOLUTE, ERROR_RELATIVE, Panels, Trend, breaks_for, build_curve, convolution
 from ouzel.loss.scoring import ENTRY, LossyComponent, Scoring
 
 GAPS = [

@@ -88,7 +88,7 @@ def test_a_template_answers_as_its_queries_one_by_one() -> None:
     assert len(rows) > 200
     for given in parameters:
         values = {name: value for name, value in given.items() if name != "id"}
-        alone = ouzel.match(quotes, ouzel.algebra.query.AlgebraQuery("one", TEMPLATE, values)).to_pylist()
+        alone = ouzel.match(quotes, ouzel.algebra.binding.AlgebraQuery("one", TEMPLATE, values)).to_pylist()
         mine = [{n: v for n, v in row.items() if n != "query"} for row in rows if row["query"] == given["id"]]
         assert counted(mine) == counted(alone), given
 

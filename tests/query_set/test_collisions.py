@@ -11,7 +11,7 @@ import pytest
 
 import ouzel
 from ouzel.algebra import Stream, stream
-from ouzel.algebra.query import AlgebraQuery
+from ouzel.algebra.binding import AlgebraQuery
 from ouzel.engines.automata import build as cayuga_build
 from ouzel.engines.automata.columns import apart, mixed
 from ouzel.query_set import merged as queryset_merged

@@ -18,7 +18,7 @@ import ouzel
 from ouzel.engines.kleene import operator as repetitions
 from ouzel.engines.sequence import operator as sequences
 from ouzel.kernels import pauses
-from ouzel.runtime import session, tasks, threads
+from ouzel.runtime import calls, session, threads
 from ouzel.runtime.limits import Limits
 from tests.agreement import case_count
 from tests.generate import PROFILES, random_case
@@ -371,9 +371,9 @@ def test_first_error_is_raised_and_others_stop() -> None:
             raise
 
     with pytest.raises(ValueError, match="first"):
-        tasks.run_tasks([fail, wait], 2)
+        calls.run_tasks([fail, wait], 2)
     with pytest.raises(ValueError, match="first"):
-        tasks.run_tasks([wait, fail], 2)
+        calls.run_tasks([wait, fail], 2)
     # The caller's own task has no pause to stop at.
     assert stopped == [True]
 
@@ -447,15 +447,15 @@ def test_query_that_fails_beside_others_stops_alone(monkeypatch: pytest.MonkeyPa
 
 def test_thread_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OUZEL_THREADS", raising=False)
-    assert tasks.thread_count(None) == len(os.sched_getaffinity(0))
-    assert tasks.thread_count(3) == 3
+    assert calls.thread_count(None) == len(os.sched_getaffinity(0))
+    assert calls.thread_count(3) == 3
     monkeypatch.setenv("OUZEL_THREADS", "5")
-    assert tasks.thread_count(None) == 5
-    assert tasks.thread_count(2) == 2
-    monkeypatch.setattr(tasks, "_is_in_spark_task", lambda: True)
-    assert tasks.thread_count(None) == 5
+    assert calls.thread_count(None) == 5
+    assert calls.thread_count(2) == 2
+    monkeypatch.setattr(calls, "_is_in_spark_task", lambda: True)
+    assert calls.thread_count(None) == 5
     monkeypatch.delenv("OUZEL_THREADS")
-    assert tasks.thread_count(None) == 1
+    assert calls.thread_count(None) == 1
 
 
 @pytest.mark.parametrize("given", [0, -1, "2", True, 1.5])

@@ -290,7 +290,7 @@ def test_more_values_than_small_indexes_number() -> None:
 
 
 def test_a_plain_column_is_not_copied() -> None:
-    from ouzel.runtime.arrays import plain_table
+    from ouzel.runtime.values import plain_table
 
     table = pa.table({"x": [1, 2], "s": ["u", "v"], "d": pa.array(["u", "u"]).dictionary_encode()})
     made = plain_table(table)

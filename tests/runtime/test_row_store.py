@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ouzel.runtime import rows as row_store
-from ouzel.runtime.rows import RowStore
+from ouzel.runtime import buffer as row_store
+from ouzel.runtime.buffer import RowStore
 from ouzel.runtime.snapshot import Reader, Writer
 from tests.agreement import case_count
 

@@ -16,7 +16,7 @@ import pytest
 import ouzel
 from ouzel.runtime import engine as engines
 from ouzel.runtime import inbox
-from ouzel.runtime.growing import GrowingRows
+from ouzel.runtime.inbox import GrowingRows
 from tests.agreement import case_count
 from tests.runtime.damage import MODEL, QUERIES
 

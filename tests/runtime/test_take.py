@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ouzel.kernels import take as kernels
+from ouzel.kernels import order as kernels
 from ouzel.runtime.frames import take
 
 pytestmark = pytest.mark.quick

@@ -17,7 +17,7 @@ from ouzel.prepared import as_queries
 from ouzel.runtime.program import make_program
 from ouzel.runtime.session import Session
 from ouzel.spark.partitioning import plan_query_groups
-from ouzel.spark.query_group import Clock
+from ouzel.spark.payloads import Clock
 from ouzel.spark.schema import spark_schema
 from ouzel.spark.worker import BatchJob, Memory, match_partition
 

@@ -12,7 +12,7 @@ import ouzel
 import ouzel.spark
 from ouzel.runtime.program import make_program
 from ouzel.spark.partitioning import plan_query_groups
-from ouzel.spark.query_group import Clock
+from ouzel.spark.payloads import Clock
 from ouzel.spark.schema import spark_schema
 
 if TYPE_CHECKING:

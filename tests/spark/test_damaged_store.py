@@ -22,8 +22,7 @@ from ouzel.spark import bucket
 from ouzel.spark.bucket import StreamJob
 from ouzel.spark.compatibility import CheckpointSignature, incompatibility
 from ouzel.spark.partitioning import plan_query_groups
-from ouzel.spark.payloads import to_payload
-from ouzel.spark.query_group import Clock, QueryGroup
+from ouzel.spark.payloads import Clock, QueryGroup, to_payload
 from ouzel.spark.query_set_worker import SetJob
 from ouzel.spark.state_store import LogRecord, Manifest, SessionCache
 from ouzel.spark.totals import TotalsJob, TotalsState, merge_micro_batch

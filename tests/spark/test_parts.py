@@ -26,8 +26,7 @@ from ouzel.runtime.program import make_program
 from ouzel.sealing import PROGRAM, SNAPSHOT
 from ouzel.spark import api
 from ouzel.spark.partitioning import plan_query_groups
-from ouzel.spark.payloads import from_payload, gather, payloads_of, split_by, to_payload
-from ouzel.spark.query_group import Clock
+from ouzel.spark.payloads import Clock, from_payload, gather, payloads_of, split_by, to_payload
 from ouzel.spark.schema import arrow_schema, spark_schema
 from ouzel.spark.tasks import COMPATIBILITY, on_workers, step_rows, total_rows
 from ouzel.spark.versions import bucket_names, murmur3

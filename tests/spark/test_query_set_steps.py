@@ -17,8 +17,7 @@ from ouzel.spark import bucket
 from ouzel.spark.bucket import CONTROL
 from ouzel.spark.compatibility import CheckpointSignature, digest_of
 from ouzel.spark.partitioning import shared_key
-from ouzel.spark.payloads import from_payload
-from ouzel.spark.query_group import Clock, QueryGroup
+from ouzel.spark.payloads import Clock, QueryGroup, from_payload
 from ouzel.spark.query_set_worker import SetJob, pack_changes, pack_set_events
 from tests.spark.test_query_sets import (
     END,

@@ -16,10 +16,10 @@ from ouzel.errors import InputError
 from ouzel.prepared import as_queries
 from ouzel.runtime.program import make_program
 from ouzel.spark.partitioning import plan_query_groups
+from ouzel.spark.payloads import Clock
 from ouzel.spark.pushdown import projected_columns
-from ouzel.spark.query_group import Clock
-from ouzel.spark.ranges import Edges, Ranges, joined, ranged, span_in_events, watched
 from ouzel.spark.schema import spark_schema
+from ouzel.spark.time_slices import Edges, Ranges, joined, ranged, span_in_events, watched
 from ouzel.spark.worker import BatchJob, Memory, answers
 from tests.generate import random_case
 from tests.generate.cases import COLUMNS, SCHEMA, counted

@@ -16,7 +16,7 @@ from ouzel.errors import InputError
 from ouzel.prepared import as_queries
 from ouzel.runtime.program import make_program
 from ouzel.spark.partitioning import plan_query_groups
-from ouzel.spark.query_group import Clock
+from ouzel.spark.payloads import Clock
 from ouzel.spark.schema import spark_schema
 from ouzel.spark.time_slices import Slices, cannot_be_cut, cut, narrowed, spread
 from ouzel.spark.worker import BatchJob, match_partition

@@ -25,8 +25,7 @@ from ouzel.spark import bucket as steps
 from ouzel.spark.bucket import CONTROL, Step, StreamJob, step
 from ouzel.spark.compatibility import CheckpointSignature
 from ouzel.spark.partitioning import plan_query_groups
-from ouzel.spark.payloads import from_payload
-from ouzel.spark.query_group import FIRST_PROBLEM, Clock, QueryGroup
+from ouzel.spark.payloads import FIRST_PROBLEM, Clock, QueryGroup, from_payload
 from ouzel.spark.worker import pack
 
 SCHEMA = pa.schema({"type": pa.string(), "ts": pa.timestamp("us"), "id": pa.int64(), "row": pa.int64()})

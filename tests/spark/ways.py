@@ -15,8 +15,7 @@ from ouzel.runtime.layout import ticks_of, widen
 from ouzel.runtime.program import make_program
 from ouzel.spark.bucket import StreamJob
 from ouzel.spark.partitioning import plan_query_groups
-from ouzel.spark.payloads import from_payload, to_payload
-from ouzel.spark.query_group import Clock, QueryGroup
+from ouzel.spark.payloads import Clock, QueryGroup, from_payload, to_payload
 from ouzel.spark.schema import spark_schema
 from ouzel.spark.tasks import bucket_processor
 from ouzel.spark.versions import bucket_names, from_arrow, step_by_key

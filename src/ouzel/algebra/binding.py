@@ -8,7 +8,7 @@ terms of input events (Theorem 3).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from ouzel.algebra import model
@@ -38,6 +38,9 @@ from ouzel.algebra.streams import (
     Select,
     Stream,
     Union,
+    bases,
+    decode,
+    encode,
     inputs_of,
     parsed,
     written,
@@ -587,3 +590,34 @@ def _compared(base: Base, declared: Mapping[str, Type], real: Mapping[str, Type]
         if not alike and not {found.kind, kind.kind} & {Kind.UNKNOWN, Kind.NULL}:
             raise QueryError(f"column {quoted(name)} is {found}, but the stream {base!r} declares it {kind}")
     return {name: real[name] for name in declared}
+
+
+@dataclass(frozen=True)
+class AlgebraQuery:
+    """An expression with a name."""
+
+    name: str
+    expression: Stream
+    params: Mapping[str, Any] = field(default_factory=dict)
+    types: None = None
+
+    @property
+    def text(self) -> str:
+        return repr(self.expression)
+
+    @property
+    def event_types(self) -> set[str]:
+        """The event types that it names."""
+        return {base.type for base in bases(self.expression) if base.type is not None}
+
+    def bind(self, catalog: Catalog, *, time: str | None = None, type: str | None = None) -> BoundAlgebra:
+        """Bind the expression to an input whose columns are known."""
+        return bind(self.expression, catalog, name=self.name, time=time, type=type, params=self.params)
+
+    def encoded(self) -> dict[str, Any]:
+        """As plain JSON values, including its parameters."""
+        return {"name": self.name, "expression": encode(self.expression), "params": dict(self.params)}
+
+    @classmethod
+    def decoded(cls, body: Mapping[str, Any]) -> AlgebraQuery:
+        return cls(body["name"], decode(body["expression"]), dict(body["params"]))

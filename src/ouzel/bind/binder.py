@@ -6,10 +6,12 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from ouzel.bind.aggregates import bind_aggregates, bind_group_by, bind_having, implied_tests
 from ouzel.bind.clauses import (
     SCORE_COLUMNS,
     SPAN_COLUMNS,
+    bind_aggregates,
+    bind_group_by,
+    bind_having,
     bind_output,
     bind_return,
     bind_steps,
@@ -17,13 +19,15 @@ from ouzel.bind.clauses import (
     bind_threshold,
     bind_window,
     check_default_columns,
+    check_defaults,
     check_negation_at_ends,
     check_partitions,
+    check_threshold_query,
+    implied_tests,
 )
 from ouzel.bind.conjuncts import bind_conjuncts, bind_equivalences, split_where
 from ouzel.bind.diagnostics import Source
 from ouzel.bind.expressions import Expressions
-from ouzel.bind.incomplete import check_defaults, check_threshold_query
 from ouzel.bind.literals import Parameters
 from ouzel.bind.model import Attribute, Bound, BoundQuery, Catalog, Intrinsic
 from ouzel.bind.names import Place, bind_pattern

@@ -1,18 +1,22 @@
-"""The clauses besides pattern and condition: WITHIN, the strategy's variables, OUTPUT, RETURN and THRESHOLD."""
+"""The clauses besides pattern and condition: WITHIN, the strategy's variables, OUTPUT, RETURN, AGG with GROUP BY and
+HAVING (docs/semantics.md, "Aggregates"), and THRESHOLD (AYAC; docs/semantics.md, "Incomplete streams")."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
-from ouzel.bind.conjuncts import lacking_positive
-from ouzel.bind.diagnostics import Source, quoted
+from ouzel.bind.conjuncts import lacking_positive, named_in
+from ouzel.bind.diagnostics import Source, listed, nearest, quoted
 from ouzel.bind.expressions import Expressions, readable_name
 from ouzel.bind.literals import INT64_MAX, duration
 from ouzel.bind.model import (
     DURATION,
+    FLOAT,
     INT,
     STRING,
+    AggregateColumn,
     At,
     Attribute,
     Bound,
@@ -20,19 +24,26 @@ from ouzel.bind.model import (
     BoundStep,
     BoundThreshold,
     Component,
+    Conjunct,
     Constant,
     Edge,
     EquivalenceTest,
     EventWindow,
+    GroupKey,
     Intrinsic,
+    Kind,
+    Operation,
     OutputColumn,
+    ResultColumn,
     TimeWindow,
+    Type,
     parts,
 )
-from ouzel.bind.names import Names
+from ouzel.bind.names import Names, Place
+from ouzel.bind.normal_form import comparisons_of, is_junction
 from ouzel.errors import QueryError
 from ouzel.lang import format_expression, parse_expression, syntax
-from ouzel.lang.syntax import OutputForm, Span, Strategy
+from ouzel.lang.syntax import OutputForm, Reference, Span, Strategy
 
 # The columns that every match has in addition to its own.
 SPAN_COLUMNS = ("start", "end")
@@ -325,3 +336,276 @@ def bind_threshold(threshold: syntax.Threshold | None, expressions: Expressions)
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not 0 <= value <= 1:
         raise expressions.source.mistake("a threshold must be a number from 0 to 1", threshold.value.span)
     return BoundThreshold(float(value), threshold.on_probability)
+
+
+FUNCTIONS_OVER_MATCHES = ("count", "sum", "avg", "min", "max")
+_COUNT_AS_DECIMAL = Type(Kind.DECIMAL, precision=38, scale=0)
+
+
+def implied_tests(query: syntax.Query, expressions: Expressions) -> list[syntax.Equivalence]:
+    """`GROUP BY attr` implies [attr]."""
+    return [
+        syntax.Equivalence(item.expression.names, span=item.span)
+        for item in query.group_by
+        if isinstance(item.expression, Reference) and _is_bare(item.expression, expressions)
+    ]
+
+
+def _is_bare(reference: Reference, expressions: Expressions) -> bool:
+    """An attribute of all components, not of one variable. A single name here is never a variable."""
+    is_variable = reference.names[0] in expressions.names.variables and len(reference.names) > 1
+    return reference.index is None and reference.default is None and not is_variable
+
+
+def bind_group_by(
+    items: Sequence[syntax.Item], expressions: Expressions, equivalences: Sequence[EquivalenceTest]
+) -> tuple[GroupKey, ...]:
+    source = expressions.source
+    keys: list[GroupKey] = []
+    taken = {"end"}
+    for number, item in enumerate(items, 1):
+        name = item.alias or column_name(item.expression, number)
+        if name in taken:
+            hint = "write AS and another name"
+            raise source.mistake(f"two columns are named {quoted(name)}", item.span, hint)
+        taken.add(name)
+        if isinstance(item.expression, Reference) and _is_bare(item.expression, expressions):
+            path = item.expression.names
+            kind = next(test.type for test in equivalences if test.path == path)
+            keys.append(GroupKey(name, path, None, kind))
+            continue
+        expression = expressions.value(item.expression)
+        for part in every_in(expression):
+            hint = "write an index, [1] or [LEN]"
+            raise source.mistake("GROUP BY needs one value per match, and this has one per event", part.span, hint)
+        expressions.typing.check_comparable(expression.type, item.span)
+        keys.append(GroupKey(name, None, expression, expression.type))
+    return tuple(keys)
+
+
+def bind_aggregates(
+    aggregates: Sequence[syntax.Aggregate], expressions: Expressions, keys: Sequence[GroupKey]
+) -> tuple[AggregateColumn, ...]:
+    columns: list[AggregateColumn] = []
+    taken = {"end", *(key.name for key in keys)}
+    for number, aggregate in enumerate(aggregates, 1):
+        column = aggregate_column(aggregate, expressions, number)
+        if column.name in taken:
+            hint = "write AS and another name"
+            raise expressions.source.mistake(f"two columns are named {quoted(column.name)}", aggregate.span, hint)
+        taken.add(column.name)
+        columns.append(column)
+    return tuple(columns)
+
+
+def aggregate_column(aggregate: syntax.Aggregate, expressions: Expressions, number: int) -> AggregateColumn:
+    """One aggregate. Without AS its name is the function and the argument in lower case."""
+    source, function = expressions.source, aggregate.function
+    if function not in FUNCTIONS_OVER_MATCHES:
+        hint = (
+            nearest(function, FUNCTIONS_OVER_MATCHES)
+            or f"there are {listed(f.upper() for f in FUNCTIONS_OVER_MATCHES)}"
+        )
+        raise source.mistake(f"there is no aggregate {quoted(function.upper())} over matches", aggregate.span, hint)
+    if aggregate.argument is None:
+        if function != "count":
+            hint = f"write {function.upper()}(v.x)"
+            raise source.mistake(f"{function.upper()} needs an attribute", aggregate.span, hint)
+        kind = _COUNT_AS_DECIMAL if aggregate.as_decimal else INT
+        return AggregateColumn(aggregate.alias or "count", "count", None, kind)
+    argument = expressions.value(aggregate.argument)
+    every = every_in(argument)
+    if len({part.component for part in every}) > 1:
+        hint = "an index chooses one event: [1] is the first, [LEN] the last"
+        raise source.mistake("an aggregate must range over the events of one component with +", aggregate.span, hint)
+    kind = expressions.aggregate_type(function, argument)
+    if function == "count" and aggregate.as_decimal:
+        kind = _COUNT_AS_DECIMAL
+    stem = readable_name(aggregate.argument) or str(number)
+    return AggregateColumn(aggregate.alias or f"{function}_{stem}".lower(), function, argument, kind)
+
+
+# ── HAVING ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class _Having(Expressions):
+    """Binds HAVING. Names are columns of the result; calls are aggregates, even ones that the result does not show."""
+
+    arguments: Expressions | None = None
+    # The columns of the result, and all aggregates by what they compute.
+    shown: Mapping[str, Type] = field(default_factory=dict)
+    columns: dict[tuple[str, Bound | None], AggregateColumn] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+
+    def _reference(self, node: Reference) -> Bound:
+        name = ".".join(node.names)
+        types = self.shown
+        if node.index is None and len(node.names) == 1 and name in types:
+            return _comparable(ResultColumn(name, type=types[name], span=node.span))
+        if len(node.names) == 1 and node.index is None and name.lower() == "count":
+            return self._aggregate(syntax.Call("count", (), span=node.span))
+        hint = nearest(name, types) or f"the columns are {listed(types, 'and')}"
+        raise self.source.mistake(f"there is no column {quoted(name)} to filter by", node.span, hint)
+
+    def _aggregate(self, node: syntax.Call) -> Bound:
+        assert self.arguments is not None
+        if len(node.arguments) > 1:
+            raise self.source.mistake(f"wrong number of arguments for {quoted(node.function)}", node.span)
+        argument = node.arguments[0] if node.arguments else None
+        asked = aggregate_column(
+            syntax.Aggregate(node.function, argument, span=node.span), self.arguments, len(self.columns) + 1
+        )
+        column = self.columns.get((asked.function, asked.argument))
+        if column is not None:
+            return _comparable(ResultColumn(column.name, type=column.type, span=node.span))
+        name = asked.name
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        self.columns[asked.function, asked.argument] = replace(asked, name=name, hidden=True)
+        return ResultColumn(name, type=asked.type, span=node.span)
+
+
+def _comparable(column: ResultColumn) -> Bound:
+    """A count of up to 38 digits is compared as a double, which is exact up to 2^53."""
+    if column.type != _COUNT_AS_DECIMAL:
+        return column
+    return Operation("cast", (column,), type=FLOAT, span=column.span)
+
+
+def bind_having(
+    having: syntax.Expr | None,
+    expressions: Expressions,
+    keys: tuple[GroupKey, ...],
+    aggregates: tuple[AggregateColumn, ...],
+) -> tuple[Bound | None, tuple[AggregateColumn, ...]]:
+    """The filter over result rows, and the aggregates including those that only the filter uses."""
+    if having is None:
+        return None, aggregates
+    shown = {column.name: column.type for column in aggregates} | {key.name: key.type for key in keys}
+    binder = _Having(
+        expressions.source,
+        expressions.names,
+        expressions.typing,
+        expressions.parameters,
+        Place.HAVING,
+        expressions.defaults,
+        arguments=expressions,
+        shown=shown,
+        taken={"end", *shown},
+    )
+    for column in aggregates:
+        binder.columns.setdefault((column.function, column.argument), column)
+    condition = binder.condition(having)
+    added = [column for column in binder.columns.values() if column.hidden]
+    return condition, (*aggregates, *added)
+
+
+Defaults = Mapping[Attribute | Intrinsic, Bound]
+
+
+def check_defaults(defaults: Defaults, source: Source) -> None:
+    """Refuse defaults that refer to each other in a cycle. Defaults are few, so each one is followed to its end."""
+    for attribute in defaults:
+        seen: set[Bound] = set()
+        waiting = [attribute]
+        while waiting:
+            for part in parts(defaults[waiting.pop()]):
+                if part == attribute:
+                    raise source.mistake(
+                        "the default cannot depend on itself",
+                        attribute.span,
+                        "make it end at the last component, which is never missing",
+                    )
+                if isinstance(part, Attribute | Intrinsic) and part in defaults and part not in seen:
+                    seen.add(part)
+                    waiting.append(part)
+
+
+def check_threshold_query(
+    query: syntax.Query,
+    components: Sequence[Component],
+    strategy: Strategy,
+    window: TimeWindow | EventWindow | None,
+    conjuncts: Sequence[Conjunct],
+    defaults: Defaults,
+    source: Source,
+) -> None:
+    """A query with THRESHOLD must use any match, no +, a window in time, and an observed last component."""
+    assert query.threshold is not None
+    where = query.threshold.span
+    last = components[-1]
+    if last.negated:
+        raise source.mistake(
+            "with THRESHOLD the last component must be positive", last.span, "it is the one that is always observed"
+        )
+    for component in components:
+        if component.kleene:
+            raise source.mistake("with THRESHOLD a component cannot have +", component.span)
+    if strategy is not Strategy.SKIP_TILL_ANY_MATCH:
+        span = query.selection.span if query.selection else where
+        raise source.mistake("with THRESHOLD the strategy must be skip_till_any_match", span)
+    if not isinstance(window, TimeWindow):
+        raise source.mistake(
+            "THRESHOLD needs WITHIN in time", where, "add WITHIN with a duration, such as WITHIN 12 hours"
+        )
+    if query.output is not None and query.output.form not in (OutputForm.ALL, OutputForm.BEST):
+        raise source.mistake(f"OUTPUT {query.output.form.value} cannot be used with THRESHOLD", query.output.span)
+    _check_own_predicates(components, conjuncts, source)
+    _check_defaults_given(components, conjuncts, defaults, source)
+
+
+def _check_own_predicates(components: Sequence[Component], conjuncts: Sequence[Conjunct], source: Source) -> None:
+    """In the disjunctive form, every disjunct must have a predicate of each component alone, unless the component has a
+    type.
+
+    This holds if some conjunct has only predicates of this component. Otherwise a disjunct can take a different
+    comparison from every conjunct, and has none.
+    """
+    for component in components:
+        has_own = any(
+            all(_demands_own(alternative, component.position) for alternative in conjunct.comparisons)
+            for conjunct in conjuncts
+        )
+        if component.types is None and not has_own:
+            name = component.variable
+            raise source.mistake(
+                f"{quoted(name)} needs a type or a condition of its own that every alternative contains",
+                component.span,
+                f"add one such as {name}.reader = 'exit'",
+            )
+
+
+def _demands_own(condition: Bound, position: int) -> bool:
+    """Whether every disjunct of a condition has a comparison of this component alone."""
+    if is_junction(condition):
+        found = (_demands_own(operand, position) for operand in condition.operands)
+        return any(found) if condition.operator == "and" else all(found)
+    return {part.component for part in named_in([condition])} == {position}
+
+
+def _check_defaults_given(
+    components: Sequence[Component], conjuncts: Sequence[Conjunct], defaults: Defaults, source: Source
+) -> None:
+    """Comparing a component that may be missing with anything else needs a default for it."""
+    last = components[-1].position
+    needed: list[tuple[Bound, Span]] = []
+    for conjunct in conjuncts:
+        for comparison in comparisons_of(*conjunct.comparisons):
+            named = list(named_in([comparison]))
+            if len({part.component for part in named}) > 1:
+                needed += [(part, part.span) for part in named]
+    for default in defaults.values():
+        needed += [(part, part.span) for part in named_in([default])]
+    for part, span in needed:
+        if not isinstance(part, Attribute | Intrinsic) or part in defaults:
+            continue
+        component = components[part.component]
+        if component.position != last and not component.negated:
+            name = ".".join(part.path) if isinstance(part, Attribute) else part.field.value
+            raise source.mistake(
+                f"{quoted(component.variable)} may be missing, so '{component.variable}.{name}' needs a default here",
+                span,
+                f"write it in brackets: {component.variable}.{name}[{components[-1].variable}.{name}]",
+            )

@@ -24,9 +24,9 @@ from ouzel.errors import InputError
 from ouzel.lang.statements import is_statement
 from ouzel.runtime.calls import interruptible
 from ouzel.runtime.empty_answers import EmptyAnswers, ManyMatches
+from ouzel.runtime.input_binder import key_statistics
 from ouzel.runtime.program import make_program
 from ouzel.runtime.session import Session
-from ouzel.runtime.statistics import key_statistics
 
 InputOption = Annotated[
     list[str],

@@ -14,10 +14,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from ouzel.errors import InputError
-from ouzel.runtime.arrays import empty_table
-from ouzel.runtime.inputs import SUFFIXES, as_table, with_readable_time
+from ouzel.runtime.inputs import SUFFIXES, as_table, parse_error, with_readable_time
 from ouzel.runtime.layout import Layout, ticks_of, widen
-from ouzel.runtime.parse_errors import parse_error
+from ouzel.runtime.values import empty_table
 
 BATCH_ROWS = 1 << 16
 # Formats whose columns can be read one at a time, so that scanning the times first is cheap.

@@ -29,8 +29,7 @@ from ouzel.cli.results import cell, counted, json_line, what_comes_out
 from ouzel.cli.sources import Source, kind_of
 from ouzel.errors import InputError, OuzelError
 from ouzel.runtime.feeder import duration_nanoseconds
-from ouzel.runtime.inputs import SUFFIXES, as_table
-from ouzel.runtime.parse_errors import ragged, shown
+from ouzel.runtime.inputs import SUFFIXES, as_table, ragged, shown
 
 POLL_SECONDS = 0.1
 CHUNK_BYTES = 1 << 20

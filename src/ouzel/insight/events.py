@@ -33,7 +33,6 @@ from ouzel.plan.choose import make_plan
 from ouzel.plan.expressions import attribute_of, lacked_entirely
 from ouzel.plan.model import Plan
 from ouzel.prepared import Query
-from ouzel.runtime.arrays import truths
 from ouzel.runtime.expressions import any_holds, constant
 from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.inputs import as_table, with_readable_time
@@ -41,7 +40,7 @@ from ouzel.runtime.layout import Layout, ticks_of, widen
 from ouzel.runtime.output import MatchesByPlace, MatchFrame
 from ouzel.runtime.program import make_program
 from ouzel.runtime.stream_order import stream_order, tie_break_columns
-from ouzel.runtime.values import Column, compare
+from ouzel.runtime.values import Column, compare, truths
 
 # For each positive component bound so far, in pattern order: the places of its events in stream order.
 Run = tuple[tuple[int, ...], ...]

@@ -23,8 +23,7 @@ from ouzel.bind.model import (
 )
 from ouzel.insight.events import Run, RunFrame, agreed_value, conjunct_holds, iterations
 from ouzel.insight.search import Bar, Forbidden, Search, Tried
-from ouzel.plan.expressions import attribute_of, walk
-from ouzel.plan.render import render, render_conjunct
+from ouzel.plan.expressions import attribute_of, render, render_conjunct, walk
 from ouzel.runtime.expressions import any_holds, evaluate
 from ouzel.runtime.frames import ticks_to_time
 from ouzel.runtime.values import from_engine

@@ -12,11 +12,11 @@ from ouzel.kernels.events import EVERY_KEY, Instances
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.predicate_tables import LaneFlag
 from ouzel.kernels.rows import NULLS, TIME, Rows
-from ouzel.kernels.text import Constants
-from ouzel.kernels.words import (
+from ouzel.kernels.text import (
     EIGHT,
     EXACT_LENGTH_MAX,
     ONE,
+    Constants,
     equal_bytes,
     load_first_word,
     load_word,

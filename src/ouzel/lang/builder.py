@@ -17,8 +17,8 @@ from lark import Transformer
 from ouzel.errors import QueryError
 from ouzel.lang import syntax
 from ouzel.lang.lexer import Token, shorten
-from ouzel.lang.limits import EVENTS_MAX
 from ouzel.lang.syntax import (
+    EVENTS_MAX,
     Component,
     Expr,
     Group,

@@ -8,8 +8,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from ouzel.lang import syntax
-from ouzel.lang.limits import check_depth
-from ouzel.lang.syntax import Component, Expr, Group, Index, IndexKind, Notation, Query, Script
+from ouzel.lang.syntax import Component, Expr, Group, Index, IndexKind, Notation, Query, Script, check_depth
 from ouzel.lang.vocabulary import AGGREGATE_WORDS, NAME, QUOTED_WORDS, TYPE_NAME
 
 LINE_LENGTH = 100

@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ouzel.errors import QueryError
 from ouzel.lang import row_lexer
-from ouzel.lang.hints import hint_for
-from ouzel.lang.lexer import END_OF_TEXT, Token, shorten, tokenize
-from ouzel.lang.limits import QUERY_CHARACTERS_MAX, SCRIPT_CHARACTERS_MAX, check_depth
+from ouzel.lang.lexer import END_OF_TEXT, Token, hint_for, shorten, tokenize
 from ouzel.lang.row_syntax import RowPattern
-from ouzel.lang.syntax import Expr, Query, Script, Span
+from ouzel.lang.syntax import QUERY_CHARACTERS_MAX, SCRIPT_CHARACTERS_MAX, Expr, Query, Script, Span, check_depth
 from ouzel.lang.vocabulary import CLAUSE_KEYWORDS
 
 if TYPE_CHECKING:

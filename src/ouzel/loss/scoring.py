@@ -15,8 +15,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from ouzel.loss.curves import Function, Panels, breaks_for, convolution
 from ouzel.loss.gaps import Gap
-from ouzel.loss.panels import Function, Panels, breaks_for, convolution
 
 Array = NDArray[np.float64]
 

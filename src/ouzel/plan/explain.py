@@ -15,9 +15,8 @@ from ouzel.lang.syntax import OutputForm
 from ouzel.plan.choose import by_engine, engine_of
 from ouzel.plan.diagram import Automaton, automaton, label_of
 from ouzel.plan.division import not_by_key, reach_ticks, shared_columns
-from ouzel.plan.expressions import walk
+from ouzel.plan.expressions import render, render_conjunct, said_of, walk
 from ouzel.plan.model import KeyStrategy, Plan, Statistics
-from ouzel.plan.render import render, render_conjunct, said_of
 
 
 def assumptions(plan: Plan) -> str:
@@ -261,7 +260,7 @@ def render_explanation(explained: Explanation, form: str = "text") -> str:
     if form == "json":
         return json.dumps(asdict(explained), indent=2, ensure_ascii=False)
     if form == "svg":
-        from ouzel.plan.svg import svg
+        from ouzel.plan.diagram import svg
 
         return svg(explained)
     raise InputError(f"EXPLAIN has no format {form!r}; there are text, json and svg")

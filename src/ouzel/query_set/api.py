@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ouzel.algebra.query import AlgebraQuery
+from ouzel.algebra.binding import AlgebraQuery
 from ouzel.algebra.streams import Stream
 from ouzel.bind.model import BoundQuery
 from ouzel.errors import InputError, OuzelError, QueryError
@@ -37,16 +37,15 @@ from ouzel.query_set.registry import (
 from ouzel.query_set.segments import some
 from ouzel.query_set.session import GrowingSession
 from ouzel.query_set.unmerged import Registration
-from ouzel.runtime.calls import completed, exclusive
+from ouzel.runtime.calls import completed, exclusive, thread_count
 from ouzel.runtime.feeder import Feeder
-from ouzel.runtime.growing import table_of
+from ouzel.runtime.inbox import table_of
 from ouzel.runtime.inputs import as_table, check_inputs_by_type, is_rows, with_missing_columns, with_readable_time
 from ouzel.runtime.layout import Layout, catalog_of, conform, layout_of_table, ticks_of
 from ouzel.runtime.limits import Limits, limits_of
 from ouzel.runtime.problems import Answers, Problem
 from ouzel.runtime.program import Program, check_columns, event_types, make_program
 from ouzel.runtime.session import Session
-from ouzel.runtime.tasks import thread_count
 from ouzel.sealing import SNAPSHOT, decoding
 
 

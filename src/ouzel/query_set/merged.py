@@ -13,32 +13,30 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ouzel.algebra.binding import AlgebraQuery
 from ouzel.algebra.model import PARAMETERS, BoundStream, Source, may_repeat
-from ouzel.algebra.query import AlgebraQuery
 from ouzel.algebra.streams import Stream
 from ouzel.bind.model import Attribute, EventField
 from ouzel.engines.automata import advance as cayuga_lists
 from ouzel.engines.automata.machine import chosen_events, joined_events
 from ouzel.engines.automata.output import ResultFrame, output_type_of, without_repetitions
-from ouzel.engines.automata.patterns import merged_stream
 from ouzel.engines.automata.plan import Planner
 from ouzel.engines.automata.staging import Batch, LaneMaker, RowFrame, fingerprints
 from ouzel.engines.automata.tables import Events, Results, Time, new_events
 from ouzel.errors import QueryError
 from ouzel.kernels.arrays import INT64_MAX
-from ouzel.query_set.groups import Group, GroupMaker, Origin
+from ouzel.query_set.groups import Group, GroupMaker, Origin, merged_stream
 from ouzel.query_set.registry import id_array
 from ouzel.query_set.segments import Handover, Members, Segment, with_lanes
-from ouzel.runtime.arrays import empty_table
+from ouzel.runtime.buffer import RowStore
 from ouzel.runtime.codes import Coder, is_mostly_dead
 from ouzel.runtime.frames import ticks_to_time
 from ouzel.runtime.layout import Layout, catalog_of
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.output import output_schema
-from ouzel.runtime.rows import RowStore
 from ouzel.runtime.session import EARLIEST, LATEST
 from ouzel.runtime.snapshot import Reader, Writer
-from ouzel.runtime.values import one_array, to_engine
+from ouzel.runtime.values import empty_table, one_array, to_engine
 
 # The name under which the problem of merged queries is reported.
 MERGED = "merged queries"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ouzel.algebra.query import AlgebraQuery
+from ouzel.algebra.binding import AlgebraQuery
 from ouzel.algebra.streams import Stream, encode, from_text
 from ouzel.errors import InputError, QueryError
 from ouzel.prepared import as_queries, query

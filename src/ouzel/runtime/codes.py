@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ouzel.kernels.columns import Numbers, Text, column_of, numbers_of
+from ouzel.kernels.arrays import Numbers, Text, column_of, numbers_of
 from ouzel.kernels.keys import (
     NO_KEY,
     KeyTable,

@@ -13,7 +13,7 @@ from ouzel.errors import EmptyAnswerWarning, InputError, ManyMatchesWarning, Sta
 from ouzel.loss import LossModel
 from ouzel.notebook import show_tables
 from ouzel.prepared import OneQuery, Queries, SeveralQueries, as_queries, is_one
-from ouzel.runtime.calls import exclusive, interruptible
+from ouzel.runtime.calls import exclusive, interruptible, thread_count
 from ouzel.runtime.empty_answers import AbsentColumns, EmptyAnswers, ManyMatches
 from ouzel.runtime.feeder import Feeder
 from ouzel.runtime.inbox import SMALL_ROWS
@@ -22,7 +22,6 @@ from ouzel.runtime.limits import Limits, limits_of
 from ouzel.runtime.problems import Answers, Problem
 from ouzel.runtime.program import Program
 from ouzel.runtime.session import Session
-from ouzel.runtime.tasks import thread_count
 from ouzel.runtime.threads import answers
 from ouzel.sealing import SNAPSHOT, decoding
 

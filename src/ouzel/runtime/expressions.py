@@ -21,8 +21,21 @@ from ouzel.bind.literals import DECIMAL_DIGITS_MAX
 from ouzel.bind.model import BOOL, Aggregation, Attribute, Bound, Constant, Intrinsic, Kind, Length, Operation, Type
 from ouzel.bind.normal_form import is_junction
 from ouzel.plan.expressions import IF_PRESENT
-from ouzel.runtime.arrays import numbers, repeated, truths, valids
-from ouzel.runtime.values import COMPARISONS, EXACT, Column, compare, engine_type, join, split, to_float, unscaled
+from ouzel.runtime.values import (
+    COMPARISONS,
+    EXACT,
+    Column,
+    compare,
+    engine_type,
+    join,
+    numbers,
+    repeated,
+    split,
+    to_float,
+    truths,
+    unscaled,
+    valids,
+)
 
 _Function = Callable[[list[Column], list[Type], Type], Column]
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1

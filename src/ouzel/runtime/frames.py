@@ -12,13 +12,11 @@ import pyarrow.compute as pc
 from ouzel.bind.model import Attribute, BoundQuery, EquivalenceTest, EventField, Intrinsic, Kind
 from ouzel.bind.schema import type_of_arrow
 from ouzel.errors import InputError
-from ouzel.kernels.columns import text_of
-from ouzel.kernels.order import gather
-from ouzel.kernels.take import PADDING, gather_bits, gather_bytes, gather_offsets
-from ouzel.runtime.arrays import arrow, truths
+from ouzel.kernels.arrays import text_of
+from ouzel.kernels.order import PADDING, gather, gather_bits, gather_bytes, gather_offsets
 from ouzel.runtime.expressions import cast
 from ouzel.runtime.layout import Layout
-from ouzel.runtime.values import Column, one_array, to_engine
+from ouzel.runtime.values import Column, arrow, one_array, to_engine, truths
 
 
 class EventFrame:

@@ -2,23 +2,25 @@
 
 The schema is the one given as `schema=`, or that of the first batch. A column that has only nulls in the first batch
 has no type: a later value in it is an error if a query reads the column, and is left out otherwise.
+
+A sample of the first batch gives the planner its statistics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ouzel.bind.model import Catalog
+from ouzel.bind.model import BoundQuery, Catalog
 from ouzel.errors import InputError
 from ouzel.plan.choose import check_rules
+from ouzel.plan.model import Statistics
 from ouzel.prepared import Query, bind_all
-from ouzel.runtime.arrays import empty_table
-from ouzel.runtime.composition import layouts
-from ouzel.runtime.growing import table_of
+from ouzel.runtime.inbox import table_of
 from ouzel.runtime.inputs import (
     as_table,
     check_inputs_by_type,
@@ -27,10 +29,43 @@ from ouzel.runtime.inputs import (
     with_missing_columns,
     with_readable_time,
 )
-from ouzel.runtime.layout import has_no_type, widen
-from ouzel.runtime.program import Program, check_columns, check_model, make_program
-from ouzel.runtime.pruning import needed_columns
-from ouzel.runtime.statistics import key_statistics
+from ouzel.runtime.layout import Layout, has_no_type, needed_columns, ticks_of, widen
+from ouzel.runtime.program import Program, check_columns, check_model, layouts, make_program
+from ouzel.runtime.values import empty_table, retyped
+
+# Enough to distinguish hundreds of values from tens of thousands, and cheap compared with reading the batch.
+_SAMPLE_ROWS = 20_000
+
+
+def key_statistics(queries: Sequence[BoundQuery], table: pa.Table, layout: Layout) -> Statistics:
+    """Distinct values of the attributes of equivalence tests and the rate of events, for a query with several tests.
+
+    Taken from the first rows of the first batch: a bad choice makes a plan slower, never wrong.
+    """
+    paths = {test.path for query in queries if len(query.equivalences) > 1 for test in query.equivalences}
+    distinct = {}
+    for path in paths:
+        if path[0] in table.column_names:
+            column = table.column(path[0]).slice(0, _SAMPLE_ROWS)
+            if pa.types.is_dictionary(column.type):
+                column = retyped(column, column.type.value_type)
+            if len(path) == 1 and not pa.types.is_nested(column.type) and not pa.types.is_null(column.type):
+                distinct[".".join(path)] = pc.count_distinct(column).as_py()
+    rate = None
+    if distinct and table.num_rows > 1:
+        ticks = ticks_of(table.slice(0, _SAMPLE_ROWS), layout)
+        rate = len(ticks) / (int(ticks.max()) - int(ticks.min()) + 1)
+    return Statistics(distinct, events_per_tick=rate, rates=_rates(queries, table, layout))
+
+
+def _rates(queries: Sequence[BoundQuery], table: pa.Table, layout: Layout) -> dict[str, float]:
+    """Each type's share of all events, if several aggregates might be counted together."""
+    if layout.type is None or not table.num_rows or sum(bool(query.aggregates) for query in queries) < 2:
+        return {}
+    sample = table.column(layout.type).slice(0, _SAMPLE_ROWS)
+    counted = pc.value_counts(sample.cast(pa.string())).to_pylist()
+    return {one["values"]: one["counts"] / len(sample) for one in counted if one["values"] is not None}
+
 
 Inputs: TypeAlias = Any  # a pyarrow Table (untyped for type checkers), or a dictionary of one for each type
 Schemas: TypeAlias = dict[str | None, Any]  # by event type; None: all types

@@ -21,9 +21,8 @@ from ouzel.plan.lowering import Domain, Lanes
 from ouzel.plan.model import KeyStrategy, Plan, Statistics
 from ouzel.runtime.buffer import Block, Events, OpenKey, StreamBuffer, expiry_bound, part
 from ouzel.runtime.inbox import SmallBatch
-from ouzel.runtime.layout import Layout
+from ouzel.runtime.layout import Layout, output_columns
 from ouzel.runtime.limits import Limits
-from ouzel.runtime.pruning import output_columns
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.staging import Stager
 

@@ -28,7 +28,6 @@ from ouzel.bind.model import (
 from ouzel.kernels.groups import count_valid, of_place, pick, sum_floats, sum_integers
 from ouzel.kernels.order import gather
 from ouzel.plan.expressions import ranges_over_events
-from ouzel.runtime.arrays import arrow, numbers
 from ouzel.runtime.expressions import Frame, cast, evaluate
 from ouzel.runtime.frames import EventFrame, take, ticks_to_time
 from ouzel.runtime.layout import Layout, end_type
@@ -36,10 +35,12 @@ from ouzel.runtime.stream_order import ranks
 from ouzel.runtime.values import (
     EXACT,
     Column,
+    arrow,
     engine_type,
     from_engine,
     is_computed,
     join,
+    numbers,
     one_array,
     output_type,
     split,

@@ -19,16 +19,25 @@ from ouzel.algebra.model import BoundAlgebra, sources_of
 from ouzel.bind.model import BoundQuery
 from ouzel.errors import OuzelError, StateError
 from ouzel.kernels.pauses import pause
-from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.buffer import OpenKey
-from ouzel.runtime.composition import AnyQuery, is_composed, layouts, reads_input, widen_input, widen_matches
+from ouzel.runtime.calls import EVENTS_MIN, run_tasks
 from ouzel.runtime.inbox import Inbox, SmallBatch
 from ouzel.runtime.layout import Layout, conform, ticks_of
 from ouzel.runtime.operator import Answer, Operator, operators_for
 from ouzel.runtime.problems import Problem, shown_time
-from ouzel.runtime.program import Program, dump, load
+from ouzel.runtime.program import (
+    AnyQuery,
+    Program,
+    dump,
+    is_composed,
+    layouts,
+    load,
+    reads_input,
+    widen_input,
+    widen_matches,
+)
 from ouzel.runtime.snapshot import Reader, Writer
-from ouzel.runtime.tasks import EVENTS_MIN, run_tasks
+from ouzel.runtime.values import empty_table
 from ouzel.sealing import SNAPSHOT, decoding
 
 LATEST = 2**63 - 1

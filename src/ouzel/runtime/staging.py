@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ouzel.bind.model import Attribute, Bound, Kind, Operation
-from ouzel.kernels.columns import NO_NULLS, Numbers, Text, coded_of, text_of
+from ouzel.kernels.arrays import NO_NULLS, Numbers, Text, coded_of, text_of
 from ouzel.kernels.events import EVERY_KEY, Instances, new_instances
 from ouzel.kernels.order import expand, gather
 from ouzel.kernels.predicate_tables import LaneFlag
@@ -23,16 +23,14 @@ from ouzel.kernels.text import classify, constants_of, select, select_coded
 from ouzel.plan.expressions import walk
 from ouzel.plan.lowering import Domain, Lanes, LaneSpec
 from ouzel.plan.model import KeyPart, KeyStrategy, Plan
-from ouzel.runtime.arrays import numbers
 from ouzel.runtime.buffer import Block
 from ouzel.runtime.codes import Coder
 from ouzel.runtime.expressions import any_holds, evaluate, holds
 from ouzel.runtime.frames import EventFrame
-from ouzel.runtime.growing import GrowingRows
-from ouzel.runtime.inbox import SmallBatch
+from ouzel.runtime.inbox import GrowingRows, SmallBatch
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.snapshot import Reader, Writer
-from ouzel.runtime.values import as_integers, one_array, split
+from ouzel.runtime.values import as_integers, numbers, one_array, split
 
 
 class _Key(NamedTuple):

@@ -13,8 +13,7 @@ from ouzel.bind.model import BoundQuery
 from ouzel.kernels.order import first_disorder, stable_order, ties
 from ouzel.plan.expressions import attribute_of
 from ouzel.plan.model import Plan
-from ouzel.runtime.layout import Layout
-from ouzel.runtime.pruning import columns_read
+from ouzel.runtime.layout import Layout, columns_read
 from ouzel.runtime.values import one_array
 
 

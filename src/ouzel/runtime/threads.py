@@ -27,21 +27,19 @@ import pyarrow.compute as pc
 
 from ouzel.bind.model import Attribute
 from ouzel.errors import OuzelError
-from ouzel.kernels.columns import Text, column_of, numbers_of
+from ouzel.kernels.arrays import Text, column_of, numbers_of
+from ouzel.kernels.keys import add_hashes, divide, merge
 from ouzel.kernels.order import first_disorder
-from ouzel.kernels.parts import add_hashes, divide, merge
 from ouzel.kernels.pauses import pause
 from ouzel.plan.division import not_by_key, reach_ticks, shared_columns
 from ouzel.plan.model import Plan
-from ouzel.runtime.arrays import empty_table
-from ouzel.runtime.composition import is_composed
+from ouzel.runtime.calls import EVENTS_MIN, run_tasks
 from ouzel.runtime.layout import NEVER, Layout, conform, ticks_of, unchecked_ticks
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.operator import Divisible, Found, Operator, operator_for, operators_for
-from ouzel.runtime.program import Program
+from ouzel.runtime.program import Program, is_composed
 from ouzel.runtime.session import LATEST, Session
-from ouzel.runtime.tasks import EVENTS_MIN, run_tasks
-from ouzel.runtime.values import one_array
+from ouzel.runtime.values import empty_table, one_array
 
 _SAMPLED_ROWS = 1024
 # Slices of time may read at most this share of the rows twice.

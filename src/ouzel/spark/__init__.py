@@ -10,22 +10,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ouzel.spark.api import explain, match, matching, why_empty
+    from ouzel.spark.api import expand, explain, match, matching, why_empty
     from ouzel.spark.batch import Matches
-    from ouzel.spark.errors import unwrap_errors
-    from ouzel.spark.inspect import state
+    from ouzel.spark.inspect import Listener, state
     from ouzel.spark.launch import session
-    from ouzel.spark.listener import Listener
-    from ouzel.spark.listing import expand
     from ouzel.spark.query_set import match_set
     from ouzel.spark.row_patterns import match_recognize, recognizing
     from ouzel.spark.statements import sql
+    from ouzel.spark.tasks import unwrap_errors
 
 _HOMES = {
-    "Listener": "ouzel.spark.listener",
+    "Listener": "ouzel.spark.inspect",
     "Matches": "ouzel.spark.batch",
-    "unwrap_errors": "ouzel.spark.errors",
-    "expand": "ouzel.spark.listing",
+    "unwrap_errors": "ouzel.spark.tasks",
+    "expand": "ouzel.spark.api",
     "explain": "ouzel.spark.api",
     "match": "ouzel.spark.api",
     "match_recognize": "ouzel.spark.row_patterns",

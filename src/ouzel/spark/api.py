@@ -1,28 +1,35 @@
-"""`match`: queries over DataFrames, batch or streaming. Only Spark's public DataFrame interface is used."""
+"""`match`: queries over DataFrames, batch or streaming; `expand`: the matches in rows of OUTPUT COMPRESSED. Only
+Spark's public DataFrame interface is used."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast, overload
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
+from ouzel.engines.kleene.compressed import GRAPH, MATCHES_MAX, check_numbers, listed, reading
 from ouzel.errors import InputError
 from ouzel.loss import LossModel
 from ouzel.plan.explain import explanation, render_explanation
-from ouzel.prepared import OneQuery, Queries, SeveralQueries, as_queries, is_one
+from ouzel.prepared import OneQuery, Queries, Query, SeveralQueries, as_queries, is_one
 from ouzel.runtime.empty_answers import EmptyAnswers
 from ouzel.runtime.limits import Limits
+from ouzel.runtime.output import output_schema
 from ouzel.spark.batch import Matches, SliceHint, match_one, match_several, plan_distributions
 from ouzel.spark.input import bind_events, check_bytes, watermarked
 from ouzel.spark.partitioning import plan_query_groups
-from ouzel.spark.query_group import PARTITION_BYTES, PROBLEM_COLUMN
-from ouzel.spark.schema import quoted
+from ouzel.spark.payloads import PARTITION_BYTES, PROBLEM_COLUMN
+from ouzel.spark.schema import arrow_schema, quoted, spark_schema
 from ouzel.spark.state_store import SESSION_CACHE_BYTES
 from ouzel.spark.streaming import QUERY_COLUMN, can_merge_totals, check_stream_names, match_stream
+from ouzel.spark.tasks import in_arrow
+from ouzel.spark.versions import from_arrow, to_arrow
 from ouzel.spark.worker import LATE_COLUMN, Memory
 
 
@@ -286,3 +293,75 @@ def why_empty(
     watch = EmptyAnswers(bound.program)
     watch.saw(counts, events=sum(counts.values()), without_type=counts.get(None, 0))
     return {name: reason for name in queries for reason in watch.reasons([name])}
+
+
+SparkSchema = StructType | DataFrame
+
+
+def expand(
+    frame: DataFrame,
+    query: Query | str | Mapping[str, Query | str],
+    *,
+    params: Mapping[str, Any] | None = None,
+    first: int | None = None,
+    sample: int | None = None,
+    seed: int | None = None,
+    schema: SparkSchema | Mapping[str, SparkSchema] | None = None,
+    max_matches: int = MATCHES_MAX,
+    time: str = "ts",
+    type: str | None = "type",
+    order: Collection[str] = (),
+    time_unit: str | None = None,
+) -> DataFrame:
+    """List the matches in the rows of a DataFrame of OUTPUT COMPRESSED, as `ouzel.expand` does.
+
+    The workers list all matches, where the rows are; `max_matches` applies to each row. The first matches (by the end
+    of their rows) and samples are chosen on the driver. It collects the compressed rows: as many as there are matches
+    to list, or, for a sample, all of them.
+
+        rows = ouzel.spark.match(events, text)          # … OUTPUT COMPRESSED …
+        ouzel.spark.expand(rows, text).write.parquet("matches")
+        ouzel.spark.expand(rows, text, sample=10, seed=1).show()
+    """
+    check_numbers(first, sample, seed)
+    if GRAPH not in frame.columns:
+        raise InputError("this DataFrame has no column 'graph'; expand() needs the answer of OUTPUT COMPRESSED")
+    queries = as_queries(query, params)
+    options = {"time": time, "type": type, "order": tuple(order), "time_unit": time_unit}
+    inputs: pa.Schema | dict[str, pa.Schema] | None
+    if isinstance(schema, Mapping):
+        inputs = {name: _arrow(one) for name, one in schema.items()}
+    else:
+        inputs = None if schema is None else _arrow(schema)
+    compressed = arrow_schema(frame.schema)
+    bound, layout = reading(queries, compressed, inputs, options)
+    answer = spark_schema(output_schema(bound, layout))
+    if first is None and sample is None:
+        return in_arrow(frame, answer, expand_rows, queries, compressed, inputs, options, max_matches)
+    if first is not None:
+        # Each row holds at least one match.
+        others = [name for name in frame.columns if name not in ("end", GRAPH)]
+        frame = frame.orderBy("end", *others).limit(first)
+    rows = to_arrow(frame).cast(compressed)
+    table = listed(bound, layout, rows, first=first, sample=sample, seed=seed)
+    return from_arrow(frame.sparkSession, table)
+
+
+def _arrow(schema: SparkSchema) -> pa.Schema:
+    return arrow_schema(schema.schema if isinstance(schema, DataFrame) else schema)
+
+
+def expand_rows(
+    queries: Mapping[str, Any],
+    compressed: pa.Schema,
+    schema: pa.Schema | Mapping[str, pa.Schema] | None,
+    options: Mapping[str, Any],
+    max_matches: int,
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """The matches in rows of OUTPUT COMPRESSED, row by row, because a row may hold very many."""
+    bound, layout = reading(queries, compressed, schema, options)
+    for batch in batches:
+        table = pa.Table.from_batches([batch]).cast(compressed)
+        for row in range(table.num_rows):
+            yield from listed(bound, layout, table.slice(row, 1), max_matches=max_matches).to_batches(1 << 16)

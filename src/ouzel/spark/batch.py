@@ -1,40 +1,241 @@
-"""Queries over bounded DataFrames: filter, distribute by key or by time, one session for each partition."""
+"""Queries over bounded DataFrames: filter, distribute by key or by time, one session for each partition.
+
+A class for each method distributes the events of a query group over Spark's tasks. It sends only the columns that the
+queries read, and all events of one match are in one partition.
+"""
 
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql.types import IntegerType, StructField, StructType
 
 from ouzel.plan.model import Plan
 from ouzel.runtime.feeder import duration_ticks
 from ouzel.runtime.program import Program, dump
-from ouzel.spark.distribution import (
-    ByKey,
-    Distribution,
-    InRanges,
-    InSlices,
-    MergePartials,
-    NoShuffle,
-    SingleTask,
-)
-from ouzel.spark.input import Events, check_names
+from ouzel.spark.input import Events, check_names, key_column
 from ouzel.spark.partitioning import QueryGroupPlan, plan_query_groups, why_single_task
-from ouzel.spark.ranges import Ranges, span_in_events
-from ouzel.spark.schema import PROBLEM, spark_schema, with_extra_columns
-from ouzel.spark.tasks import on_workers
+from ouzel.spark.payloads import PACKED, PACKED_NUMBER
+from ouzel.spark.pushdown import projected_columns, pushed_filters
+from ouzel.spark.schema import PROBLEM, quoted, spark_schema, with_extra_columns
+from ouzel.spark.tasks import WorkerFunction, in_arrow, on_workers
 from ouzel.spark.time_slices import (
     INT_MAX,
     PART_COLUMN,
+    RANGED,
+    RANGED_PART,
     WINDOWS_PER_SLICE,
+    Ranges,
+    Slices,
     cannot_be_cut,
     cut,
     is_about_single_events,
+    mark,
+    span_in_events,
+    spread,
 )
-from ouzel.spark.totals import TotalsJob
-from ouzel.spark.worker import Memory, unpack, unpack_wide
+from ouzel.spark.totals import PARTIALS, PARTIALS_TASK, TotalsJob
+from ouzel.spark.versions import by_number
+from ouzel.spark.worker import (
+    BatchJob,
+    Memory,
+    emit_partials,
+    match_boundaries,
+    match_partition,
+    match_range,
+    merge_partials,
+    unpack,
+    unpack_wide,
+)
+
+Schema = StructType | str
+
+
+@dataclass(frozen=True)
+class Distribution(ABC):
+    """A query group and how its events are distributed."""
+
+    plan: QueryGroupPlan
+
+    @abstractmethod
+    def describe(self) -> str:
+        """The method, for EXPLAIN: the end of a sentence that begins with the names of the queries."""
+
+    @abstractmethod
+    def _spread(self, rows: DataFrame, events: Events, memory: Memory) -> DataFrame:
+        """The events, each in the partition in which it is matched."""
+
+    def matches(self, events: Events, memory: Memory) -> DataFrame:
+        """The matches of the one query."""
+        (schema,) = self.plan.outputs.values()
+        return self._answer(False, spark_schema(schema), events, memory)
+
+    def packed_matches(self, events: Events, memory: Memory) -> DataFrame:
+        """The matches of all queries of the group, packed by query."""
+        return self._answer(True, PACKED, events, memory)
+
+    def _answer(self, packed: bool, schema: Schema, events: Events, memory: Memory) -> DataFrame:
+        return self._run(match_partition, schema, events, memory, packed)
+
+    def _run(
+        self, function: WorkerFunction, schema: Schema, events: Events, memory: Memory, *arguments: object
+    ) -> DataFrame:
+        """The output of a worker function for each partition of the events."""
+        plan = self.plan
+        rows = filtered(events, plan.plans).select(*projected_columns(plan.plans, events.layout, plan.columns))
+        placed = self._spread(rows, events, memory)
+        if memory.limit is not None:
+            placed = placed.sortWithinPartitions(*map(quoted, self._order(events)))
+        return in_arrow(placed, schema, function, *arguments, plan.group, self._job(memory))
+
+    def _order(self, events: Events) -> list[str]:
+        """The columns to sort by if the workers must not hold all events at once."""
+        return [events.layout.time]
+
+    def _job(self, memory: Memory) -> BatchJob:
+        return BatchJob(None, memory)
+
+
+@dataclass(frozen=True)
+class SingleTask(Distribution):
+    """All events in one task."""
+
+    reason: str
+    advice: str = ""  # how to separate them
+
+    def describe(self) -> str:
+        return f"a single task sees all events, because {self.reason}"
+
+    def _spread(self, rows: DataFrame, events: Events, memory: Memory) -> DataFrame:
+        return rows.repartition(1)
+
+
+@dataclass(frozen=True)
+class NoShuffle(Distribution):
+    """No shuffle: every match is a single event."""
+
+    def describe(self) -> str:
+        return "no shuffle, since every match is one event"
+
+    def _spread(self, rows: DataFrame, events: Events, memory: Memory) -> DataFrame:
+        return rows
+
+
+@dataclass(frozen=True)
+class ByKey(Distribution):
+    """All events of a key in one task."""
+
+    def describe(self) -> str:
+        return partitioned_by(self.plan)
+
+    def _spread(self, rows: DataFrame, events: Events, memory: Memory) -> DataFrame:
+        return by_key(rows, self.plan)
+
+
+@dataclass(frozen=True)
+class MergePartials(Distribution):
+    """Totals over all keys: the partial results of each task are shuffled by time and merged."""
+
+    totals: TotalsJob
+
+    def describe(self) -> str:
+        merging = f"{partitioned_by(self.plan)}; partial counts of the tasks are merged in order of time, "
+        if self.totals.time_bucket_ticks is None:
+            return f"{merging}by one task since there is no window"
+        return f"{merging}in buckets of {self.totals.time_bucket_ticks:,} ticks by {self.totals.tasks} tasks"
+
+    def _spread(self, rows: DataFrame, events: Events, memory: Memory) -> DataFrame:
+        return by_key(rows, self.plan)
+
+    def _answer(self, packed: bool, schema: Schema, events: Events, memory: Memory) -> DataFrame:
+        partials = self._run(emit_partials, PARTIALS, events, memory, self.totals)
+        by_task = by_number(partials, self.totals.tasks, PARTIALS_TASK)
+        return by_task.mapInArrow(on_workers(merge_partials, packed, self.totals), schema)
+
+
+@dataclass(frozen=True)
+class InRanges(Distribution):
+    """Ranges of time with about as many events each, for matches that span a number of events."""
+
+    ranges: Ranges
+
+    def describe(self) -> str:
+        return (
+            f"cut into {self.ranges.parts} ranges of time with about as many events each; a match spans at most "
+            f"{self.ranges.span:,} further events, and those across a range boundary are found among the events near it"
+        )
+
+    def _spread(self, rows: DataFrame, events: Events, memory: Memory) -> DataFrame:
+        # All events of a timestamp, and the timestamps of a range, in one partition.
+        return rows.repartitionByRange(self.ranges.parts, quoted(events.layout.time))
+
+    def _answer(self, packed: bool, schema: Schema, events: Events, memory: Memory) -> DataFrame:
+        found = self._run(match_range, RANGED, events, memory, self.ranges)
+        # Matches stay where they are, and the boundary events of all ranges go to one partition.
+        by_part = by_number(found, self.ranges.parts, RANGED_PART)
+        return by_part.mapInArrow(on_workers(match_boundaries, packed, self.ranges, self.plan.group), schema)
+
+
+@dataclass(frozen=True)
+class InSlices(Distribution):
+    """Slices of time; an event is sent to each slice that needs it."""
+
+    slices: Slices
+
+    def describe(self) -> str:
+        slices = self.slices
+        behind = f", look-behind {slices.behind_ticks:,}" if slices.behind_ticks else ""
+        return (
+            f"cut into time slices of {slices.ticks:,} ticks, look-ahead {slices.ahead_ticks:,}{behind}; "
+            f"{slices.parts} tasks take turns, and "
+            + (
+                "a row belongs to the slice of its end"
+                if slices.by_end
+                else "a match belongs to the slice of its start"
+            )
+        )
+
+    def _spread(self, rows: DataFrame, events: Events, memory: Memory) -> DataFrame:
+        group, slices = self.plan.group, self.slices
+        if memory.limit is None:
+            dealt = in_arrow(rows, PACKED, spread, group, slices)
+            return by_number(dealt, slices.parts, PACKED_NUMBER)
+        # Packets cannot be sorted.
+        columns = spark_schema(pa.ipc.read_schema(pa.py_buffer(group.columns)))
+        marked = StructType([*columns.fields, StructField(PART_COLUMN, IntegerType())])
+        dealt = in_arrow(rows, marked, mark, group, slices)
+        return by_number(dealt, slices.parts, PART_COLUMN)
+
+    def _order(self, events: Events) -> list[str]:
+        return [PART_COLUMN, events.layout.time]
+
+    def _job(self, memory: Memory) -> BatchJob:
+        return BatchJob(self.slices, memory, packed=memory.limit is None)
+
+
+def by_key(rows: DataFrame, plan: QueryGroupPlan) -> DataFrame:
+    """All events of a key in one partition."""
+    return rows.repartition(*map(key_column, plan.keys))
+
+
+def partitioned_by(plan: QueryGroupPlan) -> str:
+    """The keys, for EXPLAIN."""
+    return f"partitioned by {', '.join('.'.join(path) for path in plan.keys)}"
+
+
+def filtered(events: Events, plans: Sequence[Plan] | None) -> DataFrame:
+    """The events that can change an answer; with None, all events can."""
+    rows = events.frame
+    for condition in pushed_filters(plans, events.layout, events.layout.time):
+        rows = rows.where(condition)
+    return rows
+
 
 log = logging.getLogger("ouzel.spark")
 

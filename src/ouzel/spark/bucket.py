@@ -15,8 +15,7 @@ from ouzel.errors import StateError
 from ouzel.runtime.program import Program, load
 from ouzel.runtime.session import Session
 from ouzel.spark.compatibility import digest_of, incompatibility
-from ouzel.spark.payloads import payloads_of, to_payload
-from ouzel.spark.query_group import Clock, QueryGroup
+from ouzel.spark.payloads import Clock, QueryGroup, payloads_of, to_payload
 from ouzel.spark.state_store import (
     LOG_BYTES_MIN,
     SESSION_CACHE_BYTES,

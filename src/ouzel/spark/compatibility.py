@@ -17,10 +17,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from ouzel.algebra.binding import AlgebraQuery
 from ouzel.algebra.model import BoundAlgebra
-from ouzel.algebra.query import AlgebraQuery
-from ouzel.bind.codec import encode
-from ouzel.bind.model import BoundQuery, Catalog, TimeWindow
+from ouzel.bind.model import BoundQuery, Catalog, TimeWindow, encode
 from ouzel.runtime.program import Program, load
 from ouzel.sealing import SIGNATURE, decoding, seal, unseal
 

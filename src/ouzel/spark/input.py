@@ -20,7 +20,7 @@ from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits, limits_of
 from ouzel.runtime.program import Program, make_program
 from ouzel.spark.launch import check_session
-from ouzel.spark.query_group import NANOSECONDS_PER_MILLISECOND, Clock
+from ouzel.spark.payloads import NANOSECONDS_PER_MILLISECOND, Clock
 from ouzel.spark.schema import arrow_schema, quoted, spark_type
 from ouzel.spark.versions import is_remote
 

@@ -17,10 +17,9 @@ from ouzel.lang.syntax import OutputForm, Strategy
 from ouzel.plan.model import KeyPart, Plan
 from ouzel.query_set.groups import Group
 from ouzel.query_set.unmerged import Registration
-from ouzel.runtime.composition import is_composed, reads_input
 from ouzel.runtime.layout import Layout
-from ouzel.runtime.program import Program, describe, dump
-from ouzel.spark.query_group import Clock, QueryGroup
+from ouzel.runtime.program import Program, describe, dump, is_composed, reads_input
+from ouzel.spark.payloads import Clock, QueryGroup
 from ouzel.spark.time_slices import is_about_single_events
 
 if TYPE_CHECKING:

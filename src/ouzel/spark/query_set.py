@@ -15,14 +15,13 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ouzel.algebra import stream
-from ouzel.algebra.query import AlgebraQuery
+from ouzel.algebra.binding import AlgebraQuery
 from ouzel.errors import InputError, OuzelError
 from ouzel.query_set.api import QuerySet
 from ouzel.spark.compatibility import SET_QUERIES, CheckpointSignature, digest_of
 from ouzel.spark.input import Events, Watermark, bind_events, check_bytes, check_names, key_column, watermarked
 from ouzel.spark.partitioning import shared_key
-from ouzel.spark.payloads import PACKED, PACKED_NUMBER, PACKED_PAYLOAD
-from ouzel.spark.query_group import PARTITION_BYTES, QueryGroup
+from ouzel.spark.payloads import PACKED, PACKED_NUMBER, PACKED_PAYLOAD, PARTITION_BYTES, QueryGroup
 from ouzel.spark.query_set_worker import (
     PROBLEM,
     QUERY,

@@ -16,13 +16,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ouzel.errors import LimitError, OuzelError
-from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.snapshot import Reader, Writer
+from ouzel.runtime.values import empty_table
 from ouzel.sealing import SNAPSHOT, decoding
 from ouzel.spark.bucket import CONTROL, Answers
 from ouzel.spark.partitioning import key_of
-from ouzel.spark.payloads import from_payload, gather, packed_batch, payloads_of, split_by
-from ouzel.spark.query_group import PARTITION_BYTES, Clock, QueryGroup
+from ouzel.spark.payloads import (
+    PARTITION_BYTES,
+    Clock,
+    QueryGroup,
+    from_payload,
+    gather,
+    packed_batch,
+    payloads_of,
+    split_by,
+)
 from ouzel.spark.state_store import LOG_BYTES_MIN, SESSION_CACHE_BYTES, Manifest
 
 if TYPE_CHECKING:

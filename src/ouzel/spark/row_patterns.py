@@ -19,7 +19,7 @@ from ouzel.engines.rows.plan import plan_row_pattern
 from ouzel.engines.rows.recognize import bound_row_pattern
 from ouzel.errors import InputError
 from ouzel.lang.row_syntax import Rows
-from ouzel.runtime.arrays import empty_table, plain_table
+from ouzel.runtime.values import empty_table, plain_table
 from ouzel.spark.schema import arrow_schema, quoted, spark_schema
 from ouzel.spark.tasks import in_arrow
 

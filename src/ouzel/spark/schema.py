@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import types as spark
 
 from ouzel.errors import InputError
-from ouzel.spark.query_group import PROBLEM_COLUMN
+from ouzel.spark.payloads import PROBLEM_COLUMN
 
 # Why a query stopped, null in rows of matches.
 PROBLEM = pa.field(PROBLEM_COLUMN, pa.string())

@@ -16,9 +16,8 @@ from ouzel.spark.bucket import StreamJob
 from ouzel.spark.compatibility import CheckpointSignature, digest_of
 from ouzel.spark.input import WATERMARK_COLUMN, Events, Watermark, check_names, key_column
 from ouzel.spark.partitioning import KeyPath, QueryGroupPlan
-from ouzel.spark.payloads import PACKED, PACKED_NUMBER, PACKED_PAYLOAD
+from ouzel.spark.payloads import FIRST_PROBLEM, PACKED, PACKED_NUMBER, PACKED_PAYLOAD
 from ouzel.spark.pushdown import pushed_filters
-from ouzel.spark.query_group import FIRST_PROBLEM
 from ouzel.spark.schema import PROBLEM, quoted, spark_schema, with_extra_columns
 from ouzel.spark.state_store import SESSION_CACHE_BYTES
 from ouzel.spark.tasks import WorkerFunction, bucket_processor, in_arrow, on_workers, totals_processor

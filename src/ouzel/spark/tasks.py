@@ -1,4 +1,5 @@
-"""How work is sent to Spark's workers: functions for mapInArrow, and the stateful steps of streams.
+"""How work is sent to Spark's workers: functions for mapInArrow, and the stateful steps of streams; and how their
+errors come back to the driver.
 
 A function is sent by reference, as pickle does, and its arguments as bytes. The worker first compares its compatibility
 number with the driver's and only then loads both. So a missing or incompatible Ouzel is reported in one sentence.
@@ -9,16 +10,19 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ouzel import __version__
+from pyspark.errors import PySparkException
+
+from ouzel import __version__, errors
 from ouzel.errors import LimitError, OuzelError
 from ouzel.spark.bucket import BucketJob, step
-from ouzel.spark.query_group import FIRST_PROBLEM
+from ouzel.spark.payloads import FIRST_PROBLEM
 from ouzel.spark.state_store import Store
 from ouzel.spark.totals import TotalsJob, merge_micro_batch
 
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
     from pyspark.sql.types import StructType
+
 
 # Driver and executors may have different versions of Ouzel if this number is the same. Raise it if what is sent
 # changes: the place or the parameters of a function for workers, or the fields of what it is given.
@@ -307,3 +312,35 @@ def freeze_libraries() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+# Spark passes on only the text, between a heading of its own and, from streams, the stack of the JVM.
+_OURS = re.compile(r"\bouzel\.errors\.(\w+): (.*?)(?=\s*(?:SQLSTATE|\n\tat |=== Streaming Query|\Z))", re.DOTALL)
+
+
+@contextmanager
+def unwrap_errors() -> Iterator[None]:
+    """Raise Ouzel's errors from workers as themselves, without Spark's stack around them.
+
+    >>> with unwrap_errors():
+    ...     raise PySparkException("Python worker failed: ouzel.errors.LimitError: too many matches SQLSTATE: 38000")
+    Traceback (most recent call last):
+    ouzel.errors.LimitError: too many matches
+    """
+    try:
+        yield
+    except PySparkException as failure:
+        error = error_in(str(failure))
+        if error is None:
+            raise
+        raise error from None
+
+
+def error_in(message: str) -> errors.OuzelError | None:
+    """The error of Ouzel inside a message of Spark."""
+    found = _OURS.search(message)
+    if found is None:
+        return None
+    kind = getattr(errors, found.group(1), errors.OuzelError)
+    error: errors.OuzelError = kind(found.group(2))
+    return error

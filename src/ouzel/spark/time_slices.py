@@ -1,9 +1,13 @@
-"""Time slices, for queries without a key and for keys with most of the work.
+"""Division by time, for queries without a key and for keys with most of the work: time slices, and ranges of time.
 
 A match that starts at t depends on nothing outside (t - window, t + window). So an event is sent to the slice of its
 own time and to the neighbours whose matches it may join or forbid, and a match counts in the slice where it starts.
 With ten windows per slice, about one event in ten is sent twice. An aggregate at t looks back one window, and its row
 counts in the slice of t.
+
+If matches span a number of events (strict contiguity, WITHIN n EVENTS), Spark cuts the stream into ranges of time with
+about as many events each. Each range is matched by its own task, and matches across a range boundary are found among
+the events near it, by one task.
 """
 
 from __future__ import annotations
@@ -15,14 +19,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ouzel.bind.model import TimeWindow
+from ouzel.bind.model import EventWindow, TimeWindow
 from ouzel.errors import InputError
-from ouzel.lang.syntax import OutputForm
+from ouzel.lang.syntax import OutputForm, Strategy
 from ouzel.plan.model import Plan
-from ouzel.runtime.composition import is_composed
+from ouzel.runtime.program import is_composed
+from ouzel.runtime.session import Session
 from ouzel.runtime.values import one_array
-from ouzel.spark.payloads import from_payload, gather, packets
-from ouzel.spark.query_group import QueryGroup
+from ouzel.spark.payloads import QueryGroup, from_payload, gather, packets, payloads_of
 
 # A column of our own, with a name that no query can use.
 PART_COLUMN = "ouzel part"
@@ -209,3 +213,177 @@ def _reach(plan: Plan, window: int) -> tuple[int, int]:
         # window earlier.
         return 0, 2 * window if negated else window
     return window - 1, window - 1 if negated else 0
+
+
+RANGED_PART = "part"
+# In rows of edges, the first tick of their range; null in rows with matches.
+RANGED_FIRST = "first"
+RANGED = f"{RANGED_PART} INT, query INT, {RANGED_FIRST} BIGINT, payload BINARY"
+_RANGED = pa.schema({RANGED_PART: pa.int32(), "query": pa.int32(), RANGED_FIRST: pa.int64(), "payload": pa.binary()})
+_HEAD, _TAIL = -1, -2
+_BOUNDARIES_PART = 0
+
+
+class Edges:
+    """The first and the last events of a range, enough for every match across one of its boundaries.
+
+    >>> edges = Edges("ts", span=1)
+    >>> for times in ([5, 9], [3, 3], [9, 7]):
+    ...     edges.add(pa.record_batch({"ts": times}))
+    >>> edges.head["ts"].to_pylist(), edges.tail["ts"].to_pylist()
+    ([3, 3], [9, 9])
+    """
+
+    def __init__(self, time: str, span: int) -> None:
+        self._time = time
+        self._span = span
+        self._head: list[pa.RecordBatch] = []
+        self._tail: list[pa.RecordBatch] = []
+        self._held = 0
+        # Once there are enough, later (or earlier) events cannot be among them.
+        self._head_max: int | None = None
+        self._tail_min: int | None = None
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take in more events, in any order."""
+        ticks = as_ticks(batch.column(self._time))
+        for kept, wanted in (
+            (self._head, None if self._head_max is None else ticks <= self._head_max),
+            (self._tail, None if self._tail_min is None else ticks >= self._tail_min),
+        ):
+            if wanted is None or wanted.all():
+                kept.append(batch)
+            elif wanted.any():
+                kept.append(batch.filter(pa.array(wanted)))
+        self._held += batch.num_rows
+        if self._held > max(50_000, 4 * self._span):
+            self._trim()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the range has no events."""
+        return not self._head
+
+    @property
+    def head(self) -> pa.Table:
+        """All events of the first timestamps, at least `span` of them."""
+        self._trim()
+        return pa.Table.from_batches(self._head)
+
+    @property
+    def tail(self) -> pa.Table:
+        """All events of the last timestamps, at least `span` of them."""
+        self._trim()
+        return pa.Table.from_batches(self._tail)
+
+    def _trim(self) -> None:
+        self._head, self._head_max = _first(self._head, self._time, self._span)
+        self._tail, last = _first(self._tail, self._time, self._span, backwards=True)
+        self._tail_min = None if last is None else ~last
+        self._held = 0
+
+
+def _first(
+    batches: list[pa.RecordBatch], time: str, count: int, *, backwards: bool = False
+) -> tuple[list[pa.RecordBatch], int | None]:
+    """The `count` first events and all that are simultaneous with the last of them, and its time."""
+    table = pa.Table.from_batches(batches)
+    ticks = as_ticks(table.column(time))
+    if len(ticks) <= count:
+        return batches, None
+    if backwards:
+        ticks = ~ticks  # like -ticks, but also defined for the smallest 64-bit integer
+    limit = int(np.partition(ticks, count - 1)[count - 1])
+    return table.filter(pa.array(ticks <= limit)).combine_chunks().to_batches(), limit
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """How a query group is cut into ranges; a match spans at most `span` positions after its first event."""
+
+    span: int
+    parts: int
+
+
+def watched(edges: Edges, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same batches, also added to `edges`."""
+    for batch in batches:
+        if batch.num_rows:
+            edges.add(batch)
+        yield batch
+
+
+def ranged(
+    ranges: Ranges, group: QueryGroup, part: int, edges: Edges, answers: Iterable[tuple[int, pa.Table]]
+) -> Iterator[pa.RecordBatch]:
+    """The output of a range: the matches inside it, and its edges."""
+    for number, table in answers:
+        for payload in payloads_of(table):
+            yield _row(part % ranges.parts, number, None, payload)
+    if not ranges.span or edges.is_empty:
+        return
+    head, tail = group.events(edges.head), group.events(edges.tail)
+    first = int(as_ticks(head[group.time]).min())
+    for kind, table in ((_HEAD, head), (_TAIL, tail)):
+        for payload in payloads_of(table):
+            yield _row(_BOUNDARIES_PART, kind, first, payload)
+
+
+def _row(part: int, number: int, first: int | None, payload: bytes) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(
+        [{RANGED_PART: part, "query": number, RANGED_FIRST: first, "payload": payload}], schema=_RANGED
+    )
+
+
+def joined(ranges: Ranges, group: QueryGroup, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
+    """The matches inside ranges, then those across range boundaries, by the numbers of their queries."""
+    heads: dict[int, list[pa.Table]] = {}
+    tails: dict[int, list[pa.Table]] = {}
+    for batch in batches:
+        for row in batch.to_pylist():
+            table = from_payload(row["payload"])
+            if row[RANGED_FIRST] is None:
+                yield row["query"], table
+            else:
+                (heads if row["query"] == _HEAD else tails).setdefault(row[RANGED_FIRST], []).append(table)
+    order = sorted(heads)
+    for place, first in enumerate(order[:-1]):
+        tail = pa.concat_tables(tails[first])
+        last = int(as_ticks(tail[group.time]).max())
+        pieces, following = [tail], 0
+        for later in order[place + 1 :]:
+            pieces += heads[later]
+            following += sum(table.num_rows for table in heads[later])
+            # If there are fewer, the range has no more, and a match may extend into the next one.
+            if following >= ranges.span:
+                break
+        session = Session.open(group.program, isolates=group.reports)
+        session.push(pa.concat_tables(pieces), zero_copy=True)
+        for number, table in group.numbered(session.finish()):
+            start, end = (as_ticks(table[name]) for name in ("start", "end"))
+            crossing = table.filter(pa.array((start <= last) & (end > last)))
+            if crossing.num_rows:
+                yield number, crossing
+        yield from group.problems(session.problems, "the events around one range boundary")
+
+
+def span_in_events(plan: Plan) -> int | None:
+    """The largest number of positions of the whole stream from the first to the last event of a match.
+
+    None if there is no such number, or if matches depend on other events than those in between.
+    """
+    query = plan.query
+    if is_composed(query) or query.aggregates or query.threshold is not None:
+        return None
+    if query.output.form not in (OutputForm.ALL, OutputForm.FIRST) or isinstance(query.window, TimeWindow):
+        return None
+    contiguous = query.strategy is Strategy.STRICT_CONTIGUITY or (
+        query.strategy is Strategy.PARTITION_CONTIGUITY and not query.equivalences
+    )
+    spans = []
+    if isinstance(query.window, EventWindow) and (contiguous or not query.equivalences):
+        # A contiguous match is within one partition, so its positions there are those of the stream.
+        spans.append(query.window.count - 1)
+    if contiguous and not any(component.kleene for component in query.components):
+        spans.append(len(query.positives) - 1)
+    return min(spans, default=None)

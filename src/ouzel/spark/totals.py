@@ -21,10 +21,10 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from ouzel.engines.aggregate.output import aggregate_schema
-from ouzel.engines.aggregate.partial import (
+from ouzel.engines.aggregate.output import (
     PART,
     TIME_BUCKET,
+    aggregate_schema,
     as_carried,
     in_time_buckets,
     joined,
@@ -37,8 +37,15 @@ from ouzel.plan.model import Plan
 from ouzel.runtime.problems import Problem
 from ouzel.runtime.program import load
 from ouzel.sealing import TOTALS, TOTALS_CHUNK, decoding, mark_of, seal, unseal
-from ouzel.spark.payloads import from_payload, payloads_of, split_by, to_payload
-from ouzel.spark.query_group import FIRST_PROBLEM, PROBLEM_COLUMN, problem_row
+from ouzel.spark.payloads import (
+    FIRST_PROBLEM,
+    PROBLEM_COLUMN,
+    from_payload,
+    payloads_of,
+    problem_row,
+    split_by,
+    to_payload,
+)
 from ouzel.spark.state_store import Store
 
 PARTIALS_TASK = "task"

@@ -15,10 +15,19 @@ from ouzel.runtime.layout import ticks_of
 from ouzel.runtime.problems import Problem
 from ouzel.runtime.session import Session
 from ouzel.spark.bucket import CONTROL, StreamJob
-from ouzel.spark.payloads import PACKED, from_payload, gather, packed_batch, payloads_of, split_by
-from ouzel.spark.query_group import FIRST_PROBLEM, PARTITION_BYTES, PROBLEM_COLUMN, QueryGroup
-from ouzel.spark.ranges import Edges, Ranges, joined, ranged, watched
-from ouzel.spark.time_slices import PART_COLUMN, Slices, gathered
+from ouzel.spark.payloads import (
+    FIRST_PROBLEM,
+    PACKED,
+    PARTITION_BYTES,
+    PROBLEM_COLUMN,
+    QueryGroup,
+    from_payload,
+    gather,
+    packed_batch,
+    payloads_of,
+    split_by,
+)
+from ouzel.spark.time_slices import PART_COLUMN, Edges, Ranges, Slices, gathered, joined, ranged, watched
 from ouzel.spark.totals import TotalsJob, merged, packed_partials
 
 # ── Bounded input ──────────────────────────────────────────────────────────────────────────────────

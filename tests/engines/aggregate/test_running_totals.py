@@ -13,7 +13,7 @@ from ouzel.prepared import as_queries
 from ouzel.runtime.program import dump, make_program
 from ouzel.spark.bucket import StreamJob, step
 from ouzel.spark.partitioning import plan_query_groups
-from ouzel.spark.query_group import Clock
+from ouzel.spark.payloads import Clock
 from ouzel.spark.totals import TotalsJob, merge_micro_batch
 from tests.agreement import case_count
 from tests.generate import random_case

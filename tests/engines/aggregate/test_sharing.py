@@ -15,7 +15,7 @@ from ouzel.bind import bind, catalog_for
 from ouzel.engines.aggregate import sharing
 from ouzel.engines.aggregate.shared import SharedOperator
 from ouzel.engines.aggregate.sharing import choose_segments, plan_sharing, updates
-from ouzel.engines.aggregate.tree_tables import SegmentPart, build_shared_tables
+from ouzel.engines.aggregate.tables import SegmentPart, build_shared_tables
 from ouzel.errors import LimitError
 from ouzel.lang import parse
 from ouzel.plan.choose import make_plan

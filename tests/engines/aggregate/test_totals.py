@@ -12,7 +12,7 @@ import ouzel
 from ouzel.prepared import as_queries
 from ouzel.runtime.program import dump, make_program
 from ouzel.spark.partitioning import plan_query_groups
-from ouzel.spark.query_group import Clock
+from ouzel.spark.payloads import Clock
 from ouzel.spark.time_slices import PART_COLUMN, WINDOWS_PER_SLICE, cut
 from ouzel.spark.totals import TotalsJob, merged, packed_partials
 from ouzel.spark.worker import BatchJob, Memory, answers

@@ -16,13 +16,12 @@ from ouzel.bind.model import Attribute, Bound, EventField, Intrinsic
 from ouzel.engines.aggregate.plan import AggregatePlan
 from ouzel.kernels.events import EVERY_KEY, Instances
 from ouzel.plan.expressions import attribute_of
-from ouzel.runtime.arrays import numbers
 from ouzel.runtime.codes import Coder
 from ouzel.runtime.expressions import evaluate
 from ouzel.runtime.frames import EventFrame, ticks_to_time
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.snapshot import Reader, Writer
-from ouzel.runtime.values import from_engine, one_array, to_engine
+from ouzel.runtime.values import from_engine, numbers, one_array, to_engine
 
 
 class GroupIndex:

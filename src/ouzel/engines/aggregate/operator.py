@@ -15,8 +15,7 @@ import pyarrow as pa
 from ouzel.engines.aggregate.edges import EdgeCounters
 from ouzel.engines.aggregate.groups import GroupIndex
 from ouzel.engines.aggregate.matrix import MatrixCounters
-from ouzel.engines.aggregate.output import aggregate_schema, answer, emitted, measured
-from ouzel.engines.aggregate.partial import changes_schema, changes_table
+from ouzel.engines.aggregate.output import aggregate_schema, answer, changes_schema, changes_table, emitted, measured
 from ouzel.engines.aggregate.per_start import RowCounters
 from ouzel.engines.aggregate.plan import AggregatePlan
 from ouzel.engines.aggregate.scan import Counters

@@ -1,4 +1,5 @@
-"""The plan of aggregates over matches (A-Seq): what is counted without building matches, how, and why not otherwise.
+"""The plan of aggregates over matches (A-Seq): what is counted without building matches, how, and why not otherwise;
+and its EXPLAIN.
 
 `plan_aggregate` checks the predicates between events that remain after single-event predicates and equivalence tests.
 If there are none, prefixes can be counted. All other queries build the matches and aggregate them.
@@ -33,8 +34,18 @@ from ouzel.engines.aggregate.tables import MeasureKind, Over, Way
 from ouzel.errors import QueryError
 from ouzel.lang.syntax import Strategy
 from ouzel.plan.choose import make_plan
+from ouzel.plan.diagram import label_of, window_of
 from ouzel.plan.division import ends_with_an_event
-from ouzel.plan.expressions import IF_PRESENT, attribute_of, components_of, lacked_entirely, walk
+from ouzel.plan.explain import Explanation, OperatorLine, explained, explanation, negation_lines, role_lines
+from ouzel.plan.expressions import (
+    IF_PRESENT,
+    attribute_of,
+    components_of,
+    lacked_entirely,
+    render,
+    render_conjunct,
+    walk,
+)
 from ouzel.plan.lowering import Domain, lower
 from ouzel.plan.model import Note, Plan, Statistics, build
 from ouzel.plan.rules import (
@@ -53,10 +64,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ouzel.loss import LossModel
-    from ouzel.plan.explain import Explanation
     from ouzel.runtime.layout import Layout
     from ouzel.runtime.limits import Limits
     from ouzel.runtime.operator import Operator, QueryOperator
+
 
 COUNT_WITHOUT_MATCHES = "count_without_matches"
 COUNT_BY_INVERSE = "count_by_inverse"
@@ -425,14 +436,13 @@ class _Aggregate(Engine):
         return ends_with_an_event(plan)
 
     def explain(self, plan: AggregatePlan) -> Explanation:
-        from ouzel.engines.aggregate.explain import explain
-
         return explain(plan)
 
     def explain_together(
         self, plans: Mapping[str, AggregatePlan], statistics: Statistics | None, off: Collection[str]
     ) -> list[str]:
-        from ouzel.engines.aggregate.explain import sharing_lines
+
+        from ouzel.engines.aggregate.sharing import sharing_lines
 
         return sharing_lines(plans, statistics, off)
 
@@ -483,3 +493,70 @@ class _Aggregate(Engine):
 
 
 ENGINE = _Aggregate()
+
+
+NAMES = {
+    Way.UNBOUNDED: "counters, without a window",
+    Way.INVERSE: "counters, by inverse matrices",
+    Way.STACKS: "counters, by two stacks of products",
+    Way.PER_START: "counters, a row for each first event",
+    Way.GRAPH: "counters, along the edges between events",
+}
+_COSTS = {
+    Way.UNBOUNDED: "a step for each event",
+    Way.INVERSE: "as many steps for each event as the pattern is long",
+    Way.STACKS: "as many steps for each event, on average, as the pattern is long",
+    Way.PER_START: "as many steps for each event as its key has first events in the window",
+    Way.GRAPH: "for each completing event as many steps as its key has pairs of neighbours in the window, at worst",
+}
+
+
+def explain(plan: AggregatePlan) -> Explanation:
+    """Describe counters, instead of stacks and runs; or how matches are built and then aggregated."""
+    if plan.way is None:
+        found = explanation(plan.matching)
+        kernel, because = f"{found.kernel}, and adding up", f"matches are built: {plan.reason}"
+        lines = list(found.operators[:-1])
+    else:
+        kernel, because = NAMES[plan.way], plan.reason
+        lines = [OperatorLine("roles", tuple(role_lines(plan))), OperatorLine("counters", counting_lines(plan))]
+        if plan.negatives:
+            lines.append(OperatorLine("negation", tuple(negation_lines(plan)[: len(plan.negatives)])))
+    return explained(plan, kernel, because, [*lines, OperatorLine("aggregation", aggregation_lines(plan))])
+
+
+def counting_lines(plan: AggregatePlan) -> tuple[str, ...]:
+    """How the counters process events."""
+    assert plan.way is not None
+    lines = [f"count the prefixes of {', '.join(label_of(c) for c in plan.positives)}; no match is built"]
+    if plan.key:
+        lines.append(f"by {', '.join(part.label for part in plan.key)}")
+    if plan.split is not None:
+        lines.append(f"and by the group of each {label_of(plan.query.components[plan.split])}")
+    lines += [f"test {render_conjunct(plan.query, conjunct)}" for conjunct in plan.construction]
+    window = window_of(plan.query)
+    if window is not None:
+        lines.append(f"within {window}, counted from the first event")
+    elif plan.key or plan.split is not None:
+        lines.append("without WITHIN no key expires: there are counts for every key seen (max_buffered_events)")
+    lines.append(_COSTS[plan.way])
+    return tuple(lines)
+
+
+def aggregation_lines(plan: AggregatePlan) -> tuple[str, ...]:
+    """What is emitted, and when."""
+    query = plan.query
+    shown = []
+    for column in query.aggregates:
+        argument = "" if column.argument is None else f"({render(query, column.argument)})"
+        hidden = ", for HAVING only" if column.hidden else ""
+        shown.append(f"{column.function.upper()}{argument} AS {column.name}{hidden}")
+    groups = [key.name for key in query.group_by]
+    where = f"for each {', '.join(groups)}" if groups else "one total"
+    if not groups and plan.key:
+        where += " over all keys"
+    when = "whenever a match completes" + (" or leaves the window" if query.emit_on_change else "")
+    lines = [*shown, f"{where}, {when}"]
+    if query.having is not None:
+        lines.append(f"having {render(query, query.having)}")
+    return tuple(lines)

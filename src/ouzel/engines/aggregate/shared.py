@@ -16,20 +16,22 @@ from ouzel.engines.aggregate.groups import GroupIndex
 from ouzel.engines.aggregate.operator import AggregateOperator
 from ouzel.engines.aggregate.output import aggregate_schema, answer, emitted, measured
 from ouzel.engines.aggregate.sharing import SharedPlan
-from ouzel.engines.aggregate.tables import Counter, CounterInstances, new_counter_instances
-from ouzel.engines.aggregate.tree import Expanded, SharedInstances, expand, scan_shared
-from ouzel.engines.aggregate.tree_tables import (
+from ouzel.engines.aggregate.tables import (
     ByElement,
+    Counter,
+    CounterInstances,
     Part,
     SegmentPart,
     SharedLayout,
     SharedOutput,
     build_shared_tables,
+    new_counter_instances,
     new_shared_output,
     new_shared_state,
     rekey_shared,
     reserve_shared,
 )
+from ouzel.engines.aggregate.tree import Expanded, SharedInstances, expand, scan_shared
 from ouzel.errors import OuzelError, StateError
 from ouzel.kernels.events import EVERY_KEY, Instances
 from ouzel.kernels.order import first_disorder, stable_order, ties

@@ -21,8 +21,7 @@ from itertools import pairwise
 
 from ouzel.bind.model import Bound, Component, Conjunct, Edge, TimeWindow, replaced
 from ouzel.engines.aggregate.plan import SHARE_COUNTERS, AggregatePlan, MeasureSpec
-from ouzel.engines.aggregate.tables import MeasureKind, Way
-from ouzel.engines.aggregate.tree_tables import LANES, Part, SegmentPart, build_shared_tables
+from ouzel.engines.aggregate.tables import LANES, MeasureKind, Part, SegmentPart, Way, build_shared_tables
 from ouzel.plan.diagram import label_of
 from ouzel.plan.model import KeyPart, Plan, Statistics
 
@@ -450,3 +449,60 @@ def _whole(pattern: Sequence[Part], segments: Sequence[Sequence[int]]) -> tuple[
     return tuple(
         symbol for part in pattern for symbol in (segments[part.segment] if isinstance(part, SegmentPart) else (part,))
     )
+
+
+def sharing_lines(plans: Mapping[str, AggregatePlan], statistics: Statistics | None, off: Collection[str]) -> list[str]:
+    """What is counted together, and why the other queries are not."""
+    shared = plan_sharing(plans, statistics, off=off)
+    lines = []
+    for one in shared:
+        lines += _tree_lines(one, one.tree)
+    together = {name for one in shared for name in one.names}
+    for name, plan in plans.items():
+        if name not in together:
+            lines.append(f"{name} is answered alone: {refusal(plan) or 'it has too little in common with the others'}")
+    return lines
+
+
+def _tree_lines(shared: SharedPlan, tree: CounterTree) -> list[str]:
+    def named(symbols: Sequence[int]) -> str:
+        return ", ".join(shared.stage.query.components[symbol].variable for symbol in symbols)
+
+    span = f"within {tree.window.written or tree.window.ticks}" if tree.window else "since the start"
+    keys = f", by {', '.join(part.label for part in shared.stage.key)}" if shared.stage.key else ""
+    expiry = ", rows on expiry too" if tree.on_change else ""
+    lines = [f"{_listed(tree.names)} share counters{keys}, {span}{expiry}"]
+    for prefix, members in _common_prefixes(tree):
+        lines.append(f"  ({named(prefix)}) is counted once for {_listed(members)}")
+    for number, segment in enumerate(tree.segments):
+        users = {
+            tree.names[query]: None
+            for (query, _), pattern in zip(tree.columns, tree.patterns, strict=True)
+            if SegmentPart(number) in pattern
+        }
+        lines.append(f"  ({named(segment)}) is counted once and connected by snapshots for {_listed(list(users))}")
+    lines.append(f"  {tree.shared_updates / tree.alone_updates:.0%} of the counter updates without sharing")
+    return lines
+
+
+def _common_prefixes(tree: CounterTree) -> list[tuple[list[int], list[str]]]:
+    """The longest prefixes that several queries share."""
+    found: dict[tuple[Part, ...], list[str]] = {}
+    for (query, _), pattern in zip(tree.columns, tree.patterns, strict=True):
+        for length in range(1, len(pattern) + 1):
+            members = found.setdefault(pattern[:length], [])
+            if tree.names[query] not in members:
+                members.append(tree.names[query])
+    shown = []
+    for prefix, members in found.items():
+        longer = any(
+            len(other) == len(prefix) + 1 and other[:-1] == prefix and names == members
+            for other, names in found.items()
+        )
+        if len(members) > 1 and not longer:
+            shown.append(([part for part in prefix if isinstance(part, int)], members))
+    return shown
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -21,18 +21,20 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ouzel.engines.aggregate.tables import NARROW_MAX, Counter, Status
-from ouzel.engines.aggregate.tree_tables import (
+from ouzel.engines.aggregate.tables import (
     LANES,
+    NARROW_MAX,
     ByElement,
     ByFinal,
     ByJoint,
     BySegment,
-    Kind,
+    Counter,
+    ElementKind,
     SharedLayout,
     SharedOutput,
     SharedState,
     SharedTables,
+    Status,
     Weight,
     larger_shared_output,
 )
@@ -74,7 +76,7 @@ class Expanded(NamedTuple):
 def expand(layout: SharedLayout, symbols: SharedInstances) -> Expanded:
     """An instance for each element that an event may fill, where `element` has the number of its symbol.
 
-    >>> from ouzel.engines.aggregate.tree_tables import build_shared_tables
+    >>> from ouzel.engines.aggregate.tables import build_shared_tables
     >>> layout = build_shared_tables([[0, 1, 0], [2, 1]], window=10, summed=[False, False], symbols=4)
     >>> ticks, numbers = np.array([1, 2, 3]), np.array([0, 1, 3], np.uint16)
     >>> made = expand(layout, SharedInstances(ticks, np.zeros(3, np.int32), numbers, ticks[:0]))
@@ -135,7 +137,7 @@ def scan_shared(
     bits may no longer be enough, nothing is emitted for the current timestamp, and the state must not be used again,
     unless there is no window: then it is as before the timestamp.
 
-    >>> from ouzel.engines.aggregate.tree_tables import *
+    >>> from ouzel.engines.aggregate.tables import *
     >>> layout = build_shared_tables([[0, 1], [0, 2]], window=10, summed=[False, False])
     >>> state = reserve_shared(layout.tables, new_shared_state(layout.tables), [np.zeros(1, np.int32)] * 2)
     >>> ticks, elements = np.array([1, 2, 3, 4]), layout.elements[np.array([0, 0, 1, 2])].astype(np.uint16)
@@ -171,7 +173,7 @@ def _open(tables: SharedTables, state: SharedState, keys: int):
         words[0] = _ONE
         for element in range(tables.by_element.shape[0]):
             row = tables.by_element[element]
-            if row[ByElement.KIND] != Kind.SEGMENT:
+            if row[ByElement.KIND] != ElementKind.SEGMENT:
                 if tables.window != NO_WINDOW:
                     words[row[ByElement.COORDINATE] * tables.levels + row[ByElement.LEVEL]] = _ONE
                 state.bound[key, row[ByElement.COORDINATE]] = 0.0
@@ -275,7 +277,7 @@ def _scan(
         element = element_of[slot]
         base = key * block
         kind = by_element[element, ByElement.KIND]
-        if kind == Kind.SEGMENT:
+        if kind == ElementKind.SEGMENT:
             if not _enter_segment(by_element, segments, words, bound, key, base, element):
                 status = Status.WIDEN
                 position = slot
@@ -292,7 +294,7 @@ def _scan(
             position = slot
             break
         old = words[column]
-        if kind == Kind.PLAIN:
+        if kind == ElementKind.PLAIN:
             gain = words[before]
             weight_here = by_element[element, ByElement.WEIGHT]
             if weight_here == Weight.NONE:
@@ -431,9 +433,9 @@ def _leave(
         query = finals_below[place, 2]
         if summed[query]:
             total[finals_below[place, 1], key_group[query, key]] -= words[base + finals_below[place, 0] * levels]
-    if kind == Kind.SEGMENT:
+    if kind == ElementKind.SEGMENT:
         _leave_segment(by_element, segments, words, base, element)
-    elif kind == Kind.PLAIN:
+    elif kind == ElementKind.PLAIN:
         first = by_element[element, ByElement.COORDINATE]
         level = by_element[element, ByElement.LEVEL]
         place = np.uint64(base + first * levels + level)

@@ -12,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ouzel.kernels.arrays import INT64_MAX, Cube, ReadOnly
-from ouzel.kernels.columns import frozen
+from ouzel.kernels.arrays import INT64_MAX, Cube, ReadOnly, frozen
 from ouzel.kernels.jit import helper, kernel
 
 Ints = NDArray[np.int64]

@@ -29,10 +29,9 @@ from ouzel.engines.automata.plan import (
     range_of,
 )
 from ouzel.kernels.arrays import INT64_MAX, INT64_MIN
-from ouzel.runtime.arrays import valids
 from ouzel.runtime.codes import Coder
 from ouzel.runtime.expressions import evaluate
-from ouzel.runtime.values import Column, as_integers, split, to_engine
+from ouzel.runtime.values import Column, as_integers, split, to_engine, valids
 
 
 class ParameterFrame:

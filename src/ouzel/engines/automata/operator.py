@@ -50,18 +50,16 @@ from ouzel.errors import QueryError
 from ouzel.kernels.arrays import INT64_MAX, INT64_MIN
 from ouzel.kernels.order import stable_order
 from ouzel.kernels.staging import IN_ORDER, write_source_events
-from ouzel.runtime.arrays import empty_table
+from ouzel.runtime.buffer import RowStore
 from ouzel.runtime.codes import Coder, is_sparse
 from ouzel.runtime.frames import take, ticks_to_time
-from ouzel.runtime.growing import GrowingRows
-from ouzel.runtime.inbox import SmallBatch
+from ouzel.runtime.inbox import GrowingRows, SmallBatch
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.operator import Answer, QueryOperator
-from ouzel.runtime.rows import RowStore
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.staging import SmallStager
-from ouzel.runtime.values import one_array
+from ouzel.runtime.values import empty_table, one_array
 
 _TEXTS = (Kind.STRING, Kind.BINARY)
 # Fingerprints of so many rows are made at once.

@@ -27,7 +27,7 @@ from ouzel.errors import InputError
 from ouzel.kernels.staging import IS_TRUE
 from ouzel.runtime.codes import Coder
 from ouzel.runtime.expressions import evaluate, holds
-from ouzel.runtime.growing import GrowingRows
+from ouzel.runtime.inbox import GrowingRows
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.staging import SmallStager
 from ouzel.runtime.values import Column, as_integers, one_array, split, to_engine

@@ -1,17 +1,27 @@
-"""Runs one query over an incomplete stream: scores arrivals, finds paths, and returns them with their missing
-components."""
+"""Runs one query over an incomplete stream: scores arrivals, finds paths, and returns them as columns, with their
+missing components, the loss rates that hold for each, and the best match of an event."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from ouzel.engines.incomplete.output import Explanations, best_of_each, refined, transform_incomplete
-from ouzel.engines.incomplete.plan import IncompletePlan, LoweredTests, lower_incomplete
-from ouzel.engines.incomplete.queues import rebase, rekey
-from ouzel.engines.incomplete.scores import EdgeCurves, best_rates, edge_curves, edges_of, lossy_components, rates_of
-from ouzel.engines.incomplete.search import scan
+from ouzel.bind.model import Attribute, Bound, BoundQuery, BoundThreshold, Intrinsic
+from ouzel.engines.incomplete.plan import IncompletePlan, LoweredTests, lower_incomplete, with_defaults
+from ouzel.engines.incomplete.scores import (
+    EdgeCurves,
+    Rates,
+    best_rates,
+    edge_curves,
+    edges_of,
+    lossy_components,
+    rates_of,
+)
+from ouzel.engines.incomplete.search import rebase, rekey, scan
 from ouzel.engines.incomplete.tables import (
     ArrivalCounter,
     ArrivalTables,
@@ -24,14 +34,251 @@ from ouzel.errors import LimitError
 from ouzel.kernels.events import NO_LIMIT, Instances, Status
 from ouzel.kernels.order import gather
 from ouzel.lang.syntax import OutputForm
-from ouzel.runtime.arrays import empty_table
+from ouzel.loss.scoring import ENTRY
+from ouzel.plan.expressions import components_of
+from ouzel.plan.model import Plan
 from ouzel.runtime.buffer import Block
+from ouzel.runtime.expressions import holds
+from ouzel.runtime.frames import EventFrame, ticks_to_time
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.operator import NO_TICKS, Answer, InstanceOperator
-from ouzel.runtime.output import output_schema
+from ouzel.runtime.output import Output, output_schema, returned
 from ouzel.runtime.snapshot import Reader, Writer
-from ouzel.runtime.stream_order import tie_break_columns
+from ouzel.runtime.stream_order import ranks, tie_break_columns
+from ouzel.runtime.values import empty_table, one_array
+
+
+@dataclass(frozen=True, slots=True)
+class Explanations:
+    """Paths, column by column. `slots` has a row for each positive component, -1 where it is missing; an unknown
+    probability is NaN."""
+
+    slots: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+    score: np.ndarray
+    probability: np.ndarray
+    threshold: BoundThreshold
+
+    @property
+    def count(self) -> int:
+        return len(self.score)
+
+    def chosen(self, rows: np.ndarray) -> Explanations:
+        """Some of the paths."""
+        return Explanations(
+            self.slots[:, rows],
+            self.starts[rows],
+            self.ends[rows],
+            self.score[rows],
+            self.probability[rows],
+            self.threshold,
+        )
+
+    def by_missing(self) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+        """Sets of missing positions, each with the rows of the paths that miss exactly these."""
+        bits = ((self.slots < 0) * (np.int64(1) << np.arange(len(self.slots), dtype=np.int64))[:, None]).sum(axis=0)
+        for found in np.unique(bits):
+            missing = tuple(place for place in range(len(self.slots)) if found >> place & 1)
+            yield missing, np.flatnonzero(bits == found)
+
+
+# ── Loss rates by disjunct ─────────────────────────────────────────────────────────────────────────
+
+
+def refined(
+    found: Explanations,
+    query: BoundQuery,
+    layout: Layout,
+    rates: Sequence[Rates],
+    curves: Sequence[EdgeCurves],
+    instances: Instances,
+    table: pa.Table,
+    ticks: np.ndarray,
+    places: Sequence[np.ndarray],
+) -> tuple[Explanations, np.ndarray]:
+    """If the disjuncts of WHERE imply different loss rates: every path with its largest score, and the rows of those
+    that still reach the threshold. Before this the scores are upper bounds."""
+    score, probability = np.zeros(found.count), np.zeros(found.count)
+    position = {c.position: i for i, c in enumerate(query.positives)}
+    for missing, rows in found.by_missing():
+        local = [one[rows] for one in places]
+        frame = EventFrame(query, layout, table, ticks, lambda c, local=local: local[position[c]], len(rows))  # type: ignore[misc]
+        absent = frozenset(query.positives[place].position for place in missing)
+        known: dict[Bound, np.ndarray] = {}
+        for one, own in zip(rates, curves, strict=True):
+            assert one.disjuncts is not None
+            satisfied = np.zeros(len(rows), bool)
+            for disjunct in one.disjuncts:
+                tests = [_test(comparison, absent, query, frame, known) for comparison in disjunct]
+                satisfied |= np.logical_and.reduce([np.ones(len(rows), bool), *tests])
+            scores, probabilities = _scores_and_probabilities(
+                found.slots[:, rows], found.ends[rows], own, instances, query
+            )
+            better = satisfied & (scores > score[rows])
+            score[rows] = np.where(better, scores, score[rows])
+            probability[rows] = np.where(better, probabilities, probability[rows])
+    probability = np.where(np.isnan(found.probability), np.nan, probability)
+    criterion = probability if found.threshold.on_probability else score
+    kept = np.flatnonzero((score > 0) & (criterion >= found.threshold.value))
+    return replace(found, score=score, probability=probability).chosen(kept), kept
+
+
+def _test(
+    comparison: Bound, absent: frozenset[int], query: BoundQuery, frame: EventFrame, known: dict[Bound, np.ndarray]
+) -> np.ndarray:
+    if comparison not in known:
+        named = components_of(comparison)
+        if len(named) == 1 and named <= absent:
+            # The own predicates of a missing component are not tested.
+            known[comparison] = np.ones(frame.rows, bool)
+        else:
+            known[comparison] = holds(with_defaults(comparison, absent, query.defaults), frame)
+    return known[comparison]
+
+
+def _scores_and_probabilities(
+    slots: np.ndarray, ends: np.ndarray, curves: EdgeCurves, instances: Instances, query: BoundQuery
+) -> tuple[np.ndarray, np.ndarray]:
+    """Score and probability of paths that bind the same components."""
+    bound = [place for place in range(len(slots)) if slots[place, 0] >= 0]
+    window = query.window.ticks  # type: ignore[union-attr]
+    score, probability = np.ones(slots.shape[1]), np.ones(slots.shape[1])
+    for source, target in zip([ENTRY, *bound], bound, strict=False):
+        before = ends - window if source == ENTRY else instances.end[slots[source]]
+        gap = instances.start[slots[target]] - before
+        score = score * curves.score(source, target)(gap)
+        factor = curves.probability(source, target)
+        probability = probability * (np.nan if factor is None else factor(gap))
+    return score, probability
+
+
+# ── OUTPUT BEST ────────────────────────────────────────────────────────────────────────────────────
+
+
+def best_of_each(
+    found: Explanations,
+    criterion: np.ndarray,
+    plan: Plan,
+    layout: Layout,
+    table: pa.Table,
+    ticks: np.ndarray,
+    places: Sequence[np.ndarray],
+) -> np.ndarray:
+    """The rows of the most likely path of each completing event; ties go to the smaller start, then to the
+    lexicographically smaller positions in the stream, then to the smaller component numbers."""
+    order = np.lexsort((found.starts, -criterion, found.slots[-1]))
+    last, value, start = found.slots[-1][order], criterion[order], found.starts[order]
+    first = np.concatenate([[True], last[1:] != last[:-1]])
+    group = np.cumsum(first) - 1
+    leader = np.flatnonzero(first)[group]
+    tied = order[(value == value[leader]) & (start == start[leader])]
+    if len(tied) == first.sum():
+        return np.sort(tied)
+    position = _stream_positions(plan, layout, table, ticks)
+    best: dict[int, tuple[tuple[list[int], list[int]], int]] = {}
+    for row in tied.tolist():
+        bound = [place for place in range(len(found.slots)) if found.slots[place, row] >= 0]
+        key = ([int(position[places[place][row]]) for place in bound], bound)
+        event = int(found.slots[-1, row])
+        if event not in best or key < best[event][0]:
+            best[event] = (key, row)
+    return np.sort(np.array([row for _, row in best.values()], np.int64))
+
+
+def _stream_positions(plan: Plan, layout: Layout, table: pa.Table, ticks: np.ndarray) -> np.ndarray:
+    """For each row of a table its place in stream order; equal rows have the same place."""
+    keys = [ticks]
+    if layout.start is not None:
+        keys.append(ranks(one_array(table.column(layout.start))))
+    for name in (*layout.order, *tie_break_columns(plan, layout)):
+        if name in table.column_names:
+            keys.append(ranks(one_array(table.column(name))))
+    order = np.lexsort(keys[::-1])
+    stacked = np.stack([key[order] for key in keys])
+    changed = np.concatenate([[0], (stacked[:, 1:] != stacked[:, :-1]).any(axis=0)])
+    position = np.empty(len(ticks), np.int64)
+    position[order] = np.cumsum(changed)
+    return position
+
+
+def transform_incomplete(
+    query: BoundQuery,
+    layout: Layout,
+    table: pa.Table,
+    ticks: np.ndarray,
+    places: Sequence[np.ndarray],
+    found: Explanations,
+) -> pa.Table:
+    """Composite events from paths. `places` has an array of row numbers of `table` for each positive component; the
+    entry of a missing component has no meaning."""
+    answer = Output(query, layout)
+    schema = answer.schema
+    parts, order = [], []
+    for missing, rows in found.by_missing():
+        local = [one[rows] for one in places]
+        parts.append(_part(query, layout, table, ticks, local, found.chosen(rows), missing, answer))
+        order.append(rows)
+    if not parts:
+        return empty_table(schema)
+    joined = pa.concat_tables(parts)
+    if len(parts) == 1:
+        return joined
+    back = np.empty(found.count, np.int64)
+    back[np.concatenate(order)] = np.arange(found.count)
+    return joined.take(pa.array(back)).combine_chunks()
+
+
+def _part(
+    query: BoundQuery,
+    layout: Layout,
+    table: pa.Table,
+    ticks: np.ndarray,
+    places: Sequence[np.ndarray],
+    found: Explanations,
+    missing: tuple[int, ...],
+    answer: Output,
+) -> pa.Table:
+    """The rows of paths that all miss the same components."""
+    schema = answer.schema
+    position = {c.position: i for i, c in enumerate(query.positives)}
+    frame = EventFrame(query, layout, table, ticks, lambda c: places[position[c]], found.count)
+    time = schema.field("start").type
+    absent = frozenset(query.positives[place].position for place in missing)
+    columns = [ticks_to_time(found.starts, time), ticks_to_time(found.ends, time)]
+    if query.returns is None:
+        for component in query.positives:
+            kind = schema.field(component.variable).type
+            if component.position in absent:
+                columns.append(pa.nulls(found.count, kind))
+            else:
+                columns.append(answer.structs(frame, component, kind))
+    else:
+        for column in query.returns:
+            kind = schema.field(column.name).type
+            columns.append(_returned(query, frame, column.expression, absent, time, kind))
+    names = [query.positives[place].variable for place in missing]
+    columns.append(pa.repeat(pa.scalar(names, pa.list_(pa.string())), found.count))
+    columns.append(pa.array(found.score, pa.float64()))
+    columns.append(pa.array(found.probability, pa.float64(), from_pandas=True))
+    return pa.table(columns, schema=schema)
+
+
+def _returned(
+    query: BoundQuery,
+    frame: EventFrame,
+    expression: Bound,
+    absent: frozenset[int],
+    time: pa.DataType,
+    kind: pa.DataType,
+) -> pa.Array:
+    is_lone = isinstance(expression, Attribute | Intrinsic) and expression.component in absent
+    if is_lone and expression not in query.defaults:
+        return pa.nulls(frame.rows, kind)
+    value = returned(frame, with_defaults(expression, absent, query.defaults), time)
+    return value if value.type == kind else value.cast(kind)
+
 
 _OUTPUT_MATCHES = 1 << 14
 

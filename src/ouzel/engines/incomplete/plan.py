@@ -1,4 +1,5 @@
-"""The plan of a query over an incomplete stream (THRESHOLD, AYAC): what is tested if components are missing.
+"""The plan of a query over an incomplete stream (THRESHOLD, AYAC): what is tested if components are missing; and its
+EXPLAIN.
 
 Equalities are keys as in any plan, if the defaults keep them true for missing components. All other conjuncts become
 tests, with a variant for every set of missing components that changes them.
@@ -17,7 +18,9 @@ from ouzel.engines.incomplete.tables import ArrivalTest
 from ouzel.errors import QueryError
 from ouzel.kernels.predicate_tables import Alternative, Atom, Comparison
 from ouzel.loss import LossModel
-from ouzel.plan.expressions import components_of, walk
+from ouzel.plan.diagram import label_of, window_of
+from ouzel.plan.explain import Explanation, OperatorLine, explained, key_labels, role_lines, transformation_line
+from ouzel.plan.expressions import components_of, render_conjunct, walk
 from ouzel.plan.lowering import Domain, Inexpressible, Lanes, LaneSpec, alternative_of
 from ouzel.plan.model import Plan, Statistics, build
 from ouzel.plan.rules import (
@@ -32,10 +35,10 @@ from ouzel.plan.rules import (
 )
 
 if TYPE_CHECKING:
-    from ouzel.plan.explain import Explanation
     from ouzel.runtime.layout import Layout
     from ouzel.runtime.limits import Limits
     from ouzel.runtime.operator import QueryOperator
+
 
 UPPER_BOUNDS = "upper_bounds"
 Defaults = Mapping[Attribute | Intrinsic, Bound]
@@ -295,8 +298,6 @@ class _Incomplete(Engine):
         return build_incomplete(query, model, off)
 
     def explain(self, plan: IncompletePlan) -> Explanation:
-        from ouzel.engines.incomplete.explain import explain
-
         return explain(plan)
 
     def operator(self, plan: IncompletePlan, layout: Layout, limits: Limits) -> QueryOperator:
@@ -306,3 +307,37 @@ class _Incomplete(Engine):
 
 
 ENGINE = _Incomplete()
+
+
+def explain(plan: IncompletePlan) -> Explanation:
+    """Describe AYAC's operators: arrivals with upper bounds, then paths from each last component backwards."""
+    query, threshold = plan.query, plan.query.threshold
+    assert threshold is not None
+    arrivals = [f"one queue for each of {', '.join(label_of(c) for c in query.components)}"]
+    if plan.key:
+        arrivals.append(f"hashed by {key_labels(plan)}")
+    if plan.bounds:
+        arrivals.append("with an upper bound of the score of all paths to each arrival")
+    optional = [c.variable for c in plan.positives[:-1]]
+    paths = [f"backwards from each {label_of(plan.positives[-1])}"]
+    if optional:
+        paths.append(f"{', '.join(optional)} may be missing")
+    paths += [f"test {render_conjunct(query, c)}" for c in (*plan.selection, *plan.equalities)]
+    lines = [
+        OperatorLine("roles", tuple(role_lines(plan))),
+        OperatorLine("arrivals", tuple(arrivals)),
+        OperatorLine("paths", tuple(paths)),
+        OperatorLine("window", (f"within {window_of(query)}",)),
+    ]
+    if plan.negatives:
+        forbidding = []
+        for negative in plan.negatives:
+            tests = [render_conjunct(query, c) for c in plan.forbidding.get(negative.position, ())]
+            condition = f" with {' AND '.join(tests)}" if tests else ""
+            forbidding.append(f"no {label_of(negative)}{condition} between its nearest bound components")
+        lines.append(OperatorLine("negation", tuple(forbidding)))
+    on = "probability" if threshold.on_probability else "score"
+    lines.append(OperatorLine("threshold", (f"{on} of {threshold.value:g} or more",)))
+    lines.append(OperatorLine("transformation", (f"{transformation_line(plan)}, missing, score, probability",)))
+    because = "THRESHOLD: components may be missing, and every path has a score"
+    return explained(plan, "arrivals", because, lines)

@@ -1,4 +1,5 @@
-"""OUTPUT COMPRESSED as a table: one row for each timestamp and partition, with the number of matches and their graph.
+"""OUTPUT COMPRESSED as a table: one row for each timestamp and partition, with the number of matches and their graph;
+and `ouzel.expand`, which lists the matches in such rows.
 
 The graph is made of plain lists, so that any system can store and read it: the events (all columns that the output
 shows), the cells (an event at a place), the links between them, and the roots; see `graph_paths`.
@@ -6,18 +7,43 @@ shows), the cells (an event at a place), the links between them, and the roots; 
 
 from __future__ import annotations
 
+import math
+import random
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ouzel.engines.kleene.graph_paths import Compressed, Row, count_matches, rows_of
+from ouzel.bind import parameter_names
+from ouzel.bind.model import BoundQuery
+from ouzel.bind.schema import attributes_of
+from ouzel.engines.kleene.graph import is_row_of
+from ouzel.engines.kleene.graph_paths import (
+    Compressed,
+    Listed,
+    ListedEvents,
+    Row,
+    count_matches,
+    events_of,
+    list_paths,
+    paths_to_cells,
+    rows_of,
+)
+from ouzel.engines.kleene.graph_state import STARTS
 from ouzel.engines.kleene.kernels import FoundCompressed
 from ouzel.engines.kleene.plan import RunPlan
+from ouzel.errors import InputError, LimitError, argument
+from ouzel.lang.syntax import OutputForm
+from ouzel.prepared import Query, as_queries
 from ouzel.runtime.frames import take, ticks_to_time
-from ouzel.runtime.layout import Layout, end_type
-from ouzel.runtime.pruning import output_columns
-from ouzel.runtime.values import one_array
+from ouzel.runtime.inputs import as_table
+from ouzel.runtime.layout import INPUT_TYPE, Layout, end_type, output_columns, ticks_of
+from ouzel.runtime.output import MatchesByPlace, Output
+from ouzel.runtime.program import layouts, make_program
+from ouzel.runtime.values import empty_table, one_array
 
 GRAPH = "graph"
 _COUNT = pa.decimal128(38, 0)
@@ -138,3 +164,267 @@ def graph_of(column: pa.StructArray) -> tuple[pa.StructArray, Compressed]:
 def _bounds(lists: pa.ListArray) -> np.ndarray:
     lengths = pa.compute.list_value_length(lists).to_numpy(zero_copy_only=False)
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+
+
+_NO_LIMIT = 2**62
+# The number of matches listed at once, unless the user sets it.
+MATCHES_MAX = 50_000_000
+
+
+def expand(
+    table: Any,
+    query: Query | str | Mapping[str, Query | str],
+    *,
+    params: Mapping[str, Any] | None = None,
+    first: int | None = None,
+    sample: int | None = None,
+    seed: int | None = None,
+    schema: pa.Schema | Mapping[str, pa.Schema] | None = None,
+    max_matches: int = MATCHES_MAX,
+    time: str = "ts",
+    type: str | None = "type",
+    order: Collection[str] = (),
+    time_unit: str | None = None,
+) -> pa.Table:
+    """The matches in rows of OUTPUT COMPRESSED: all, the first few, or a uniform sample of them.
+
+    `table` is the answer of the query, or some rows of it, perhaps stored and read back. With several queries, the one
+    with OUTPUT COMPRESSED is meant. `schema` gives the columns of the input if the query reads several inputs (one
+    schema for each) or the results of other queries; otherwise the rows are enough. At most `max_matches` are listed at
+    once. The other arguments are those of `match`.
+
+    Matches come row by row, within a row by the start of their first event, and always in the same order. A sample has
+    each match at most once.
+
+    >>> import ouzel
+    >>> text = "PATTERN SEQ(A+ a[], B b) WITHIN 9 OUTPUT COMPRESSED RETURN R(a.ts AS a, b.ts AS b)"
+    >>> events = [{"type": "A", "ts": 1}, {"type": "A", "ts": 2}, {"type": "B", "ts": 3}]
+    >>> rows = ouzel.match(events, text)
+    >>> rows["count"].to_pylist()
+    [Decimal('3')]
+    >>> [match["a"] for match in expand(rows, text).to_pylist()]
+    [[1, 2], [1], [2]]
+    """
+    check_numbers(first, sample, seed)
+    compressed = as_table(table.toArrow() if hasattr(table, "toArrow") else table)
+    if GRAPH not in compressed.column_names:
+        raise InputError("this table has no column 'graph'; expand() needs the answer of OUTPUT COMPRESSED")
+    options = {"time": time, "type": type, "order": order, "time_unit": time_unit}
+    bound, layout = reading(as_queries(query, params), compressed.schema, schema, options)
+    return listed(bound, layout, compressed, first=first, sample=sample, seed=seed, max_matches=max_matches)
+
+
+def listed(
+    bound: BoundQuery,
+    layout: Layout,
+    compressed: pa.Table,
+    *,
+    first: int | None = None,
+    sample: int | None = None,
+    seed: int | None = None,
+    max_matches: int = MATCHES_MAX,
+) -> pa.Table:
+    """`expand` for a bound query."""
+    if compressed.column(GRAPH).null_count:
+        raise InputError(
+            "some of these rows have no graph (null); expand() needs the unchanged rows of OUTPUT COMPRESSED"
+        )
+    events, graph = graph_of(one_array(compressed.column(GRAPH)))
+    columns = dict(zip((field.name for field in events.type), events.flatten(), strict=True))
+    event_table = pa.table(
+        [
+            columns[field.name].cast(field.type) if field.name in columns else pa.nulls(len(events), field.type)
+            for field in layout.schema
+        ],
+        schema=layout.schema,
+    )
+    ticks = ticks_of(event_table, layout)
+    event_starts = ticks if layout.start is None else event_table.column(layout.start).to_numpy()
+    end = compressed.column("end").cast(end_type(layout, bound))
+    ends = ticks_of(pa.table({layout.time: end}), layout)
+    rows = rows_of(graph)
+    _check_rows(rows, graph.event_bounds, bound)
+    wanted = _sampled(rows, sample, seed) if sample is not None else None
+    if first is None and sample is None:
+        _check_total(rows, max_matches)
+    left = _NO_LIMIT if first is None else first
+    places = len(bound.positives)
+    by_row: list[ListedEvents] = []
+    starts, match_ends = [], []
+    for number, row in enumerate(rows):
+        base = int(graph.event_bounds[number])
+        if wanted is None:
+            found = list_paths(row, event_starts[base : graph.event_bounds[number + 1]], left, places, base)
+        else:
+            found = events_of(row, _unranked(row, wanted[number]), places, base)
+        count = found.bounds.shape[1] - 1
+        if not count:
+            continue
+        left -= count
+        by_row.append(found)
+        starts.append(event_starts[found.rows[0][found.bounds[0, :-1]]])
+        match_ends.append(np.full(count, ends[number]))
+    answer = Output(bound, layout)
+    if not by_row:
+        return empty_table(answer.schema)
+    joined = [_side_by_side(by_row, place) for place in range(places)]
+    matches = MatchesByPlace(event_table, ticks, joined, _joined(starts), _joined(match_ends))
+    return answer.of_matches(matches)
+
+
+def _side_by_side(by_row: list[ListedEvents], place: int) -> tuple[np.ndarray, np.ndarray]:
+    """(offsets, rows): the events of a place in the matches of all rows."""
+    if len(by_row) == 1:
+        return by_row[0].bounds[place], by_row[0].rows[place]
+    lengths = np.concatenate([np.zeros(1, np.int64), *(np.diff(found.bounds[place]) for found in by_row)])
+    return np.cumsum(lengths), np.concatenate([found.rows[place] for found in by_row])
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def check_numbers(first: int | None, sample: int | None, seed: int | None) -> None:
+    """Refuse numbers of matches that cannot be listed."""
+    if seed is not None and sample is None:
+        raise InputError(
+            argument("seed"), " needs a sample; say how many matches to choose with ", argument("sample", 10)
+        )
+    if first is not None and sample is not None:
+        raise InputError("expand() takes ", argument("first"), " or ", argument("sample"), ", not both")
+    for name, given in (("first", first), ("sample", sample)):
+        if given is not None and given < 0:
+            raise InputError(f"{name}={given} is negative")
+
+
+def reading(
+    query: Query | str | Mapping[str, Query | str],
+    compressed: pa.Schema,
+    schema: pa.Schema | Mapping[str, pa.Schema] | None,
+    options: Mapping[str, Any],
+) -> tuple[BoundQuery, Layout]:
+    """(query, layout): the query of compressed rows, and the layout of their events."""
+    events = pa.schema(list(compressed.field(GRAPH).type.field("events").type.value_type))
+    given = as_queries(query)
+    names = [name for name, one in given.items() if _is_compressed(one)]
+    if len(names) != 1:
+        asked = ", ".join(map(repr, given))
+        if not names:
+            raise InputError(f"none of these queries has OUTPUT COMPRESSED, so the rows are not their answer: {asked}")
+        raise InputError(
+            f"{len(names)} of these queries have OUTPUT COMPRESSED: {', '.join(names)}; "
+            "give the one whose rows these are, and those that it reads"
+        )
+    if schema is not None:
+        program = make_program(given, schema, **options)
+        (bound,) = (one for one in program.queries if one.name == names[0])
+        return bound, layouts(program.queries, program.layout)[bound.name]
+    if INPUT_TYPE in events.names:
+        raise InputError(
+            "these rows are of several inputs, or of what other queries wrote; say with schema= which columns the "
+            "input has: expand(rows, queries, schema=events.schema), or a schema for each of several inputs"
+        )
+    # The matches are already selected, so their conditions and the columns of those are not needed.
+    tree = replace(given[names[0]].tree, where=None, selection=None, sources=(), into=None)
+    used = parameter_names(tree)
+    params = {name: value for name, value in given[names[0]].params.items() if name in used}
+    types = given[names[0]].types
+    if types is not None:
+        declared = {name: attributes_of(attributes) for name, attributes in types.items()}
+        types = {name: {k: v for k, v in own.items() if k in events.names} for name, own in declared.items()}
+    asked_for = replace(given[names[0]], tree=tree, params=params, types=types)
+    program = make_program({names[0]: asked_for}, events, **options)
+    return program.queries[0], program.layout
+
+
+def _check_rows(rows: list[Row], event_bounds: np.ndarray, bound: BoundQuery) -> None:
+    is_kleene = np.array([component.kleene for component in bound.positives])
+    for number, row in enumerate(rows):
+        if not is_row_of(row, int(event_bounds[number + 1] - event_bounds[number]), is_kleene):
+            raise InputError(
+                f"row {number} of these is not an answer of query '{bound.name}': its graph does not fit the "
+                "components of the pattern; give expand() the query that made these rows"
+            )
+
+
+def _check_total(rows: list[Row], max_matches: int) -> None:
+    total = sum(count_matches(row) for row in rows)
+    if total > max_matches:
+        number = f"{total:,}" if total < 10**18 else f"about 10^{math.floor(math.log10(total))}"
+        raise LimitError(
+            f"these rows hold {number} matches, more than max_matches={max_matches:,}; ask for the first "
+            "ones (first), for a sample of them (sample), or for some of the rows, or raise the limit"
+        )
+
+
+def _is_compressed(query: Any) -> bool:
+    return (
+        isinstance(query, Query) and query.tree.output is not None and query.tree.output.form is OutputForm.COMPRESSED
+    )
+
+
+def _sampled(rows: list[Row], sample: int, seed: int | None) -> list[list[int]]:
+    """For each row the numbers of the sampled matches, out of all matches of all rows."""
+    totals = []
+    for row in rows:
+        counts = paths_to_cells(row)
+        totals.append(sum(counts[root] for root in row.root_cell.tolist()))
+    total = sum(totals)
+    generator = random.Random(seed)
+    if sample * 2 >= total:
+        chosen = set(generator.sample(range(total), min(sample, total)))
+    else:
+        chosen = set()
+        while len(chosen) < sample:
+            chosen.add(generator.randrange(total))
+    found: list[list[int]] = []
+    ordered = iter(sorted(chosen))
+    number = next(ordered, None)
+    passed = 0
+    for count in totals:
+        own = []
+        while number is not None and number < passed + count:
+            own.append(number - passed)
+            number = next(ordered, None)
+        found.append(own)
+        passed += count
+    return found
+
+
+def _unranked(row: Row, numbers: list[int]) -> Listed:
+    """The matches with some numbers, found backwards from the roots."""
+    bounds, cells = [0], []
+    counts = paths_to_cells(row) if numbers else []
+    for number in numbers:
+        path: list[int] = []
+        for root in row.root_cell.tolist():
+            if number < counts[root]:
+                path = _path_to(row, counts, root, number)
+                break
+            number -= counts[root]
+        cells += path
+        bounds.append(len(cells))
+    return Listed(np.array(bounds, np.int64), np.array(cells, np.int32))
+
+
+def _path_to(row: Row, counts: list[int], cell: int, number: int) -> list[int]:
+    """The path with a given number to a cell, from the first cell to it."""
+    path = [cell]
+    while True:
+        if row.cell_begin[cell] == STARTS:
+            if number == 0:
+                return path[::-1]
+            number -= 1
+        cell, number = _step_back(row, counts, cell, number)
+        path.append(cell)
+
+
+def _step_back(row: Row, counts: list[int], cell: int, number: int) -> tuple[int, int]:
+    for link in (int(row.cell_begin[cell]), int(row.cell_take[cell])):
+        while link >= 0:
+            before = int(row.link_cell[link])
+            if number < counts[before]:
+                return before, number
+            number -= counts[before]
+            link = int(row.link_next[link])
+    raise AssertionError("a cell has as many ways to it as were counted")

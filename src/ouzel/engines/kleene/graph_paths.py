@@ -8,8 +8,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ouzel.engines.kleene.graph_edges import earliest_end, is_tested, may_follow
-from ouzel.engines.kleene.graph_state import STARTS, GraphCounter, GraphState
+from ouzel.engines.kleene.graph_state import STARTS, GraphCounter, GraphState, earliest_end, is_tested, may_follow
 from ouzel.engines.kleene.state import Arena, Counter, RunState
 from ouzel.engines.kleene.tables import RunEvents, RunTables
 from ouzel.kernels.arrays import ReadOnly

@@ -11,10 +11,9 @@ from ouzel.engines.kleene.edges import set_anchors, tests_hold
 from ouzel.engines.kleene.state import Arena, Counter, RunOutput, RunState, Status
 from ouzel.engines.kleene.tables import ByEdge, ByLoad, ByNegative, Form, RunEvents, RunTables, Source
 from ouzel.kernels.arrays import Matrix
-from ouzel.kernels.events import EVERY_KEY, Link, Mark
+from ouzel.kernels.events import EVERY_KEY, LATEST, NEVER, Link, Mark, deadline, newest_before, push_negative
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.predicates import holds
-from ouzel.kernels.windows import LATEST, NEVER, deadline, newest_before, push_negative
 
 _EVERY_KEY = EVERY_KEY
 # Up to this many matches of a timestamp are sorted in place.

@@ -27,16 +27,15 @@ from ouzel.kernels.staging import IN_ORDER, write_events
 from ouzel.lang.syntax import OutputForm, Strategy
 from ouzel.plan.lowering import Domain
 from ouzel.runtime import codes
-from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.buffer import LATEST, Block, StreamBuffer, chosen, cut, expiry_bound
 from ouzel.runtime.inbox import SmallBatch
-from ouzel.runtime.layout import Layout
+from ouzel.runtime.layout import Layout, output_columns
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.operator import NO_TICKS, Answer, Found, StreamOperator
 from ouzel.runtime.output import Matches, Output, joined_matches
-from ouzel.runtime.pruning import output_columns
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.stream_order import stream_order
+from ouzel.runtime.values import empty_table
 
 # Events to read before expired ones are evicted: few enough for their arrays to stay in the processor's cache, and
 # enough for a call to cost little.

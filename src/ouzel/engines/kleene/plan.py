@@ -1,4 +1,5 @@
-"""The plan of a query that runs on NFA^b: Kleene closure, the strategies, windows in events, forms of output.
+"""The plan of a query that runs on NFA^b: Kleene closure, the strategies, windows in events, forms of output; and its
+EXPLAIN.
 
 A run plan adds to a plan: what an event must satisfy to be taken as v[i], the [attr] tests that cannot partition
 because a type lacks the attribute, and the chosen kernel with the reason.
@@ -33,17 +34,27 @@ from ouzel.bind.model import (
 from ouzel.engines import Engine
 from ouzel.engines.kleene.tables import LAYERS_MAX, NO_MOST
 from ouzel.lang.syntax import OutputForm, Strategy
+from ouzel.plan.diagram import window_of
 from ouzel.plan.division import ends_with_an_event
+from ouzel.plan.explain import (
+    Explanation,
+    OperatorLine,
+    explained,
+    key_labels,
+    negation_lines,
+    role_lines,
+    transformation_line,
+)
 from ouzel.plan.expressions import attribute_of, fixed_value, lacked_entirely, not_null, walk
 from ouzel.plan.model import KeyPart, Note, Plan, Statistics
 from ouzel.plan.rules import EQUIVALENCE_INTO_KEY, PREDICATES_INTO_ROLES, WRITTEN_EQUALITIES, Rule
 
 if TYPE_CHECKING:
     from ouzel.loss import LossModel
-    from ouzel.plan.explain import Explanation
     from ouzel.runtime.layout import Layout
     from ouzel.runtime.limits import Limits
     from ouzel.runtime.operator import QueryOperator
+
 
 SHARE_GRAPH = "share_graph"
 MERGE_RUNS = "merge_runs"
@@ -489,8 +500,6 @@ class _Kleene(Engine):
         return "events between those of a match count" if plan.needs_positions else self.not_by_time(plan)
 
     def explain(self, plan: RunPlan) -> Explanation:
-        from ouzel.engines.kleene.explain import explain
-
         return explain(plan)
 
     def operator(self, plan: RunPlan, layout: Layout, limits: Limits) -> QueryOperator:
@@ -500,3 +509,29 @@ class _Kleene(Engine):
 
 
 ENGINE = _Kleene()
+
+
+def explain(plan: RunPlan) -> Explanation:
+    """Describe how NFA^b treats events and runs; the tests are on the automaton's edges."""
+    reading = ["every event is shown to the runs of its partition"]
+    if plan.key:
+        reading[0] += f", by {key_labels(plan)}"
+    if plan.coded:
+        labels = ", ".join(".".join(test.path) for test in plan.coded)
+        lacked = any(any(test.lacked_by.values()) for test in plan.coded)
+        reading.append(f"[{labels}] is compared between events" + (", since a type lacks it" if lacked else ""))
+    if plan.needs_positions:
+        counted = "their partition" if plan.key and not plan.query.is_strict else "the whole stream"
+        reading.append(f"events that fill no component count too, in {counted}")
+    window = window_of(plan.query)
+    if window is not None:
+        reading.append(f"runs that have left the window of {window} end")
+    if isinstance(plan.query.window, EventWindow) and plan.key:
+        reading.append(
+            "a window counts the events of its key: every key seen keeps its last ones (max_buffered_events)"
+        )
+    lines = [OperatorLine("roles", tuple(role_lines(plan))), OperatorLine("runs", tuple(reading))]
+    if plan.negatives:
+        lines.append(OperatorLine("negation", tuple(negation_lines(plan))))
+    lines.append(OperatorLine("transformation", (transformation_line(plan),)))
+    return explained(plan, plan.kernel.value, plan.reason, lines)

@@ -62,9 +62,9 @@ from ouzel.engines.kleene.state import (
     reserve_waiting,
 )
 from ouzel.engines.kleene.tables import ByPlace, Form, Numbering, RunEvents, RunTables
+from ouzel.kernels.events import oldest_alive
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.pauses import Pieces
-from ouzel.kernels.windows import oldest_alive
 
 _START = np.int32(START)
 # The number of other runs, moved by the same event, that a run is compared with. It avoids quadratic cost for thousands

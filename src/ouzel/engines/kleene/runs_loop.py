@@ -19,10 +19,10 @@ from ouzel.engines.kleene.matches import finish, is_unwanted, limit_passed, push
 from ouzel.engines.kleene.run_index import find_runs, put_in, take_out
 from ouzel.engines.kleene.state import Counter, RunOutput, RunState, Status, free_run, new_run
 from ouzel.engines.kleene.tables import Bound, ByLoop, ByPlace, Form, Guard, Numbering, RunEvents, RunTables
+from ouzel.kernels.events import oldest_alive
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.predicate_tables import LaneFlag
 from ouzel.kernels.predicates import order_of_floats
-from ouzel.kernels.windows import oldest_alive
 
 _NONE = np.int32(-1)
 # As in `runs`: the number of other runs, moved by the same event, that a run is compared with.

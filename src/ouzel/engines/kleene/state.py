@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from ouzel.engines.kleene.tables import ByPlace, ByRegister, Form, Function, RunEvents, RunTables
 from ouzel.kernels.arrays import INT64_MIN, Cube, Matrix, enlarged
-from ouzel.kernels.events import EVERY_KEY, Link, Mark
+from ouzel.kernels.events import EVERY_KEY, NEVER, Link, Mark, oldest_alive, push_negative
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.predicate_tables import Values, new_values
-from ouzel.kernels.windows import NEVER, oldest_alive, push_negative
 
 # Special values of a node's parent.
 START = -1

@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 from ouzel.bind.model import BoundQuery, TimeWindow
 from ouzel.engines.readings.plan import POSITION, overlapping, partition_column, position_column
 from ouzel.lang.syntax import OutputForm
-from ouzel.runtime.arrays import numbers
-from ouzel.runtime.values import one_array
+from ouzel.runtime.values import numbers, one_array
 
 Partition = tuple[Any, ...]
 

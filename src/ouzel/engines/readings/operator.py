@@ -16,7 +16,6 @@ from ouzel.engines.readings.forms import Union, form_of
 from ouzel.engines.readings.plan import POSITION, ReadingsPlan
 from ouzel.errors import LimitError
 from ouzel.plan.lowering import Lanes
-from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.expressions import any_holds
 from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.layout import Layout, ticks_of
@@ -26,6 +25,7 @@ from ouzel.runtime.output import output_schema
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.staging import Stager
 from ouzel.runtime.stream_order import stream_order, tie_break_columns
+from ouzel.runtime.values import empty_table
 
 
 class ReadingsOperator(QueryOperator):

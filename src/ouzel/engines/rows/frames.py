@@ -14,11 +14,10 @@ from ouzel.bind.row_patterns import BoundRowPattern
 from ouzel.engines.rows.walk import by_key
 from ouzel.errors import InputError
 from ouzel.kernels.order import first_disorder, stable_order
-from ouzel.runtime.arrays import arrow, numbers, valids
 from ouzel.runtime.codes import Coder
 from ouzel.runtime.expressions import evaluate
 from ouzel.runtime.frames import take
-from ouzel.runtime.values import Column, one_array, to_engine
+from ouzel.runtime.values import Column, arrow, numbers, one_array, to_engine, valids
 
 
 @dataclass(slots=True)

@@ -25,9 +25,19 @@ from ouzel.engines.rows.walk import alive, walk
 from ouzel.errors import InputError, LimitError, argument
 from ouzel.kernels.predicate_tables import new_values
 from ouzel.lang import row_syntax
-from ouzel.runtime.arrays import arrow, truths, valids
 from ouzel.runtime.expressions import evaluate
-from ouzel.runtime.values import Column, as_integers, from_engine, is_computed, join, split, to_float
+from ouzel.runtime.values import (
+    Column,
+    arrow,
+    as_integers,
+    from_engine,
+    is_computed,
+    join,
+    split,
+    to_float,
+    truths,
+    valids,
+)
 
 _BYTE = 8
 _SKIPPING = {

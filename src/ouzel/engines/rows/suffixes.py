@@ -14,9 +14,8 @@ from ouzel.engines.rows.overlaps import every_start
 from ouzel.engines.rows.plan import RowPlan
 from ouzel.engines.rows.tables import Matches, Suffix
 from ouzel.lang import row_syntax
-from ouzel.runtime.arrays import arrow, valids
 from ouzel.runtime.expressions import evaluate
-from ouzel.runtime.values import Column, as_integers, join
+from ouzel.runtime.values import Column, arrow, as_integers, join, valids
 
 # Sums below this are exact as integers and as doubles.
 _EXACT_SUM_MAX = 2**53

@@ -24,7 +24,6 @@ from ouzel.kernels.events import NO_LIMIT, Instances, Status
 from ouzel.kernels.order import gather
 from ouzel.plan.lowering import Lowered, lower
 from ouzel.plan.model import KeyStrategy, NegationStrategy, Plan
-from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.buffer import LATEST, Block
 from ouzel.runtime.expressions import any_holds
 from ouzel.runtime.frames import EventFrame
@@ -33,6 +32,7 @@ from ouzel.runtime.limits import Limits
 from ouzel.runtime.operator import NO_TICKS, Answer, Found, InstanceOperator
 from ouzel.runtime.output import Output, Places
 from ouzel.runtime.snapshot import Reader, Writer
+from ouzel.runtime.values import empty_table
 
 # Matches of one piece of an answer.
 _OUTPUT_MATCHES = 1 << 18

@@ -10,9 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from ouzel.engines.sequence.tables import ByComponent, Counter, StackOutput, StackState, StackTables
-from ouzel.kernels.events import Instances, Link, Mark, Status
+from ouzel.kernels.events import NEVER, Instances, Link, Mark, Status, oldest_alive
 from ouzel.kernels.jit import helper, kernel
-from ouzel.kernels.windows import NEVER, oldest_alive
 
 # Few enough to stay in the first-level cache between the two loops.
 BLOCK_SLOTS = 256
