@@ -11,6 +11,7 @@ import pytest
 
 from ouzel.errors import QueryError
 from ouzel.lang import format_expression, format_query, parse, parse_expression, parse_script
+from ouzel.lang.parser import parse_row_pattern
 from ouzel.lang.syntax import QUERY_CHARACTERS_MAX, Binary, Literal
 from ouzel.lang.vocabulary import CLAUSE_KEYWORDS
 
@@ -286,3 +287,30 @@ def test_large_script() -> None:
     )
     assert len(script.queries) == 1_000
     assert format_query(script.queries[7]).startswith("q7:")
+
+
+@pytest.mark.parametrize(
+    ("clause", "hint"),
+    [
+        ("MEASURES COUNT(DISTINCT x) AS n PATTERN (A)", "take no DISTINCT"),
+        ("MEASURES SUM(x) FILTER (WHERE x > 1) AS n PATTERN (A)", "take no FILTER"),
+        ("MEASURES CAST(LAST(x) AS DOUBLE) AS n PATTERN (A)", "there is no CAST; write double(x)"),
+        ("MEASURES EXTRACT(DAY FROM t) AS n PATTERN (A)", "there is no EXTRACT; write year(t)"),
+        ("PATTERN (A) DEFINE A AS x > (SELECT max(x) FROM t)", "has no subqueries"),
+        ("MEASURES x AS n SEEK PATTERN (A)", "belong to row patterns in windows"),
+        ("MEASURES x AS n ONE ROW PATTERN (A)", "write ONE ROW PER MATCH"),
+        ("PATTERN (A, B)", "write A B for B directly after A"),
+        ("PATTERN (A+*)", "(A+)*"),
+        ("PATTERN (A);", "leave out the ;"),
+    ],
+)
+def test_syntax_of_sql_that_row_patterns_lack_has_hints(clause: str, hint: str) -> None:
+    with pytest.raises(QueryError) as caught:
+        parse_row_pattern(clause)
+    assert hint in (caught.value.hint or "")
+    assert caught.value.line == 1
+
+
+def test_keywords_of_several_words_are_written_so_in_errors() -> None:
+    with pytest.raises(QueryError, match="expected PAST LAST ROW, TO, TO FIRST, TO LAST or TO NEXT ROW"):
+        parse_row_pattern("AFTER MATCH SKIP PAST ROW PATTERN (A)")

@@ -46,6 +46,13 @@ from ouzel.lang.vocabulary import NANOSECONDS_OF_UNIT
 # One bit of a word for each variable.
 VARIABLES_MAX = 64
 _AGGREGATES = ("count", "sum", "avg", "min", "max", "array_agg")
+_AGGREGATES_ARE = f"the aggregates are {', '.join(_AGGREGATES)}"
+# Functions of SQL that a row pattern does not have, and what to write instead.
+_ELSEWHERE = {
+    "lag": "write PREV(x), the row before", "lead": "write NEXT(x), the row after", "first_value": "write FIRST(x)",
+    "last_value": "write LAST(x)", "arbitrary": "write FIRST(x) or LAST(x)",
+    **dict.fromkeys(("stddev", "variance", "median", "listagg", "string_agg", "count_if", "max_by"), _AGGREGATES_ARE),
+}  # fmt: skip
 _NAVIGATIONS = ("first", "last", "prev", "next")
 MATCH_NUMBER = "match_number"
 
@@ -183,6 +190,12 @@ class _Binder:
     def _name_variables(self) -> tuple[str, ...]:
         spelled: list[str] = []
         for node in _in_order(self.tree.pattern):
+            if node.name.upper() in ("AND", "OR"):
+                raise self.source.mistake(
+                    f"{node.name} cannot be a variable of a pattern",
+                    node.span,
+                    "write A | B for one of them, A B for B after A",
+                )
             if node.name.lower() not in self.variables:
                 self.variables[node.name.lower()] = len(spelled)
                 spelled.append(node.name)
@@ -206,8 +219,8 @@ class _Binder:
         """The variables that a name means: one of the pattern, or those of a SUBSET."""
         found = self._variables_of(name)
         if found is None:
-            known = [*self.variables, *self.subsets]
-            hint = nearest(name, known) or f"the variables are {listed(sorted(known), 'and')}"
+            known = [node.name for node in _in_order(self.tree.pattern)] + [subset.name for subset in self.tree.subsets]
+            hint = nearest(name, known) or f"the variables are {listed(sorted(set(known)), 'and')}"
             raise self.source.mistake(f"there is no variable {quoted(name)}", span, hint)
         return found
 
@@ -229,6 +242,12 @@ class _Binder:
                     f"{quoted(path[0])} may be {listed(map(quoted, alike))}", span, "write it as the column is written"
                 )
             if not alike:
+                if len(path) > 1 and path[1] in self.columns:
+                    raise self.source.mistake(
+                        f"there is no variable {quoted(path[0])}",
+                        span,
+                        f"write {path[1]}, without the name of the table",
+                    )
                 if len(path) > 1:
                     self.named(path[0], span)
                 raise self.source.mistake(
@@ -446,8 +465,10 @@ class _RowExpressions(Expressions):
             return self._classifier(node) if name == "classifier" else self._match_number(node)
         if special:
             return self._of_rows(node, final=False)
-        if name in EVENT_FUNCTIONS:
-            raise self.source.mistake(f"there is no function {quoted(name)} in a row pattern", node.span)
+        if name in EVENT_FUNCTIONS or name in _ELSEWHERE:
+            raise self.source.mistake(
+                f"there is no function {quoted(name)} in a row pattern", node.span, _ELSEWHERE.get(name)
+            )
         if name == "concat":
             return self._function(FUNCTIONS[name], [self._as_text(argument) for argument in node.arguments], node.span)
         return super()._call(node)

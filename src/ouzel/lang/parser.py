@@ -141,7 +141,7 @@ def _statements(text: str, start: str) -> Iterator[Any]:
             try:
                 tree = statement.feed_token(replace(token, type=END_OF_TEXT) if ends else token)  # type: ignore[arg-type]
             except UnexpectedToken:
-                _refuse(text, token, _accepted(fed, start), _still_open(fed))
+                _refuse(text, token, _accepted(fed, start), _still_open(fed), start)
             if ends:
                 yield tree
                 break
@@ -172,8 +172,8 @@ _WORDS = {
     "NAME": "a name", "NUMBER": "a number", "STRING": "a string", "DURATION": "a duration", "PERCENT": "a percentage",
     "PARAMETER": "a parameter", "EQUAL": "=", "LPAR": "(", "RPAR": ")", "LBRACE": "{", "RBRACE": "}", "RSQB": "]",
     "COMMA": ",", "DOT": ".", "DOTDOT": "..", "PLUS": "+", "MINUS": "-", "STAR": "*", "EVENT_NAME": "a name",
-    "QUESTION": "?", "BAR": "|",
-    "GROUP_BY": "GROUP BY", "EMIT_ON_CHANGE": "EMIT ON CHANGE", END_OF_TEXT: "the end",
+    "QUESTION": "?", "BAR": "|", "CARET": "^", "DOLLAR": "$", "EXCLUDE": "{-", "EXCLUDE_END": "-}",
+    END_OF_TEXT: "the end",
 }  # fmt: skip
 # These can always follow an operand; naming them would hide the others.
 _OPERATORS = frozenset(
@@ -202,7 +202,7 @@ def _still_open(fed: list[Token]) -> list[Token]:
     return opened
 
 
-def _refuse(text: str, token: Token, accepted: set[str], opened: list[Token]) -> NoReturn:
+def _refuse(text: str, token: Token, accepted: set[str], opened: list[Token], start: str) -> NoReturn:
     written = text[token.start : token.end]
     hint = None
     forgotten = bool(opened and accepted & _CLOSERS) and token.type in _CLAUSES | {END_OF_TEXT}
@@ -235,7 +235,8 @@ def _refuse(text: str, token: Token, accepted: set[str], opened: list[Token]) ->
         bracket = text[opened[-1].start]
         error = QueryError("", text=text, start=opened[-1].start)
         hint = f"the {bracket} of line {error.line}, column {error.column} is still open"
-    hint = hint_for(text[: token.start], written, accepted) or hint
+    hinting = row_lexer.hint_for if start == "row_pattern" else hint_for
+    hint = hinting(text[: token.start], written, accepted) or hint
     raise QueryError(message, start=token.start, end=token.end, hint=hint)
 
 
@@ -259,6 +260,6 @@ def _expected(accepted: set[str]) -> str:
     if accepted >= {"PLUS", "STAR", "QUESTION"}:
         words.append("a quantifier")
         accepted = accepted - {"PLUS", "STAR", "QUESTION", "LBRACE"}
-    rest = sorted({_WORDS.get(name, name) for name in accepted})
+    rest = sorted({_WORDS.get(name, name.replace("_", " ")) for name in accepted})
     words += rest if len(rest) <= 8 else []
     return " or ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)

@@ -138,3 +138,36 @@ class _RowLexer(Lexer):
 
     def _type_expected(self) -> bool:
         return False
+
+
+# ── Hints ──────────────────────────────────────────────────────────────────────────────────────────
+
+# The words before a token, the token, and what to write instead.
+_IN_ROW_PATTERNS = [
+    (re.compile(before, re.IGNORECASE), re.compile(written, re.IGNORECASE | re.DOTALL), hint)
+    for before, written, hint in (
+        (r"\(\s*DISTINCT$", "", "aggregates of a row pattern take no DISTINCT; write ARRAY_AGG and count its values"),
+        ("", "FILTER", "aggregates of a row pattern take no FILTER; write SUM(CASE WHEN … THEN x END)"),
+        (r"\bEXTRACT\s*\(\s*\w+$", "FROM", "there is no EXTRACT; write year(t), month(t), day(t), hour(t) …"),
+        (r"\bCAST\s*\(.*$", "AS", "there is no CAST; write double(x), bigint(x), to_date(t), or x || '' for text"),
+        (r"\bSELECT$", "", "a row pattern has no subqueries; join the value to the table before"),
+        ("", "SEEK|INITIAL", "SEEK and INITIAL belong to row patterns in windows, which are not supported"),
+        ("", "ONE|ALL", "write ONE ROW PER MATCH or ALL ROWS PER MATCH"),
+        ("", ";", "leave out the ;"),
+        (r"[+*?}]$", r"[+*?{]", "put the repetition into parentheses: (A+)*"),
+    )
+]
+
+
+def hint_for(before: str, written: str, accepted: set[str]) -> str | None:
+    """The hint for an unexpected token of a row pattern.
+
+    >>> hint_for("MEASURES COUNT(DISTINCT ", "x", {"RPAR"})
+    'aggregates of a row pattern take no DISTINCT; write ARRAY_AGG and count its values'
+    """
+    if written == "," and "EXCLUDE" in accepted:
+        return "write A B for B directly after A, A | B for one of them"
+    for words, token, hint in _IN_ROW_PATTERNS:
+        if words.search(before.rstrip()) and (not token.pattern or token.fullmatch(written)):
+            return hint
+    return None
