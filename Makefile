@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo test-quick test-fast test test-spark test-rest test-long test-lowest test-versions check format golden docs bench wheel wheels release-check clean
+.PHONY: help setup kernels demo test-quick test-fast test test-spark test-rest test-long test-lowest test-versions test-executors test-faults executors check format golden docs bench wheel wheels release-check clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -68,7 +68,7 @@ test-long: export OUZEL_DRESSED_INPUTS = 100000
 test-long: export OUZEL_DAMAGED_STATES = 50000
 test-long: export OUZEL_RANDOM_CASES = 20000
 test-long: export HYPOTHESIS_PROFILE = long
-test-long: $(READY)  ## fuzzing, large runs against the oracle, kills
+test-long: $(READY)  ## fuzzing, large runs against the oracle
 	$(PYTEST) $(PARALLEL) --timeout=7200 -m "not spark" $(ARGS)
 	$(SPARK) --timeout=7200 -m "spark" $(ARGS)
 
@@ -98,6 +98,29 @@ test-versions: kernels  ## a short suite on each version of Spark: make test-ver
 		$(MAKE) --no-print-directory build/spark-$$version/.ready && \
 			build/spark-$$version/bin/python -m pytest -q -m spark tests/spark/on_version.py $(ARGS) || failed="$$failed $$version"; \
 	done; test -z "$$failed" || { echo "failed on Spark$$failed" >&2; exit 1; }
+
+# Executors with nothing but the wheel and PySpark, in processes of their own, on one version of Spark.
+SPARK_VERSION ?= 4.3
+DRIVER := build/spark-$(SPARK_VERSION)/bin/python
+EXECUTORS := build/executors-$(SPARK_VERSION)
+# The earlier version of Ouzel whose streams must go on: the last release, or a commit.
+BEFORE ?= $(shell git describe --tags --abbrev=0 2>/dev/null || echo HEAD~100)
+
+executors: kernels build/spark-$(SPARK_VERSION)/.ready
+	rm -rf build/executors-wheel
+	$(call build-wheel,linux_$$(uname -m),src/ouzel/kernels/_library.abi3.so,build/executors-wheel)
+	test -x $(EXECUTORS)/bin/python || $(PY) -m venv $(EXECUTORS)
+	$(EXECUTORS)/bin/python -m pip install --quiet --disable-pip-version-check "$$(echo build/executors-wheel/*.whl)[spark]" \
+		"pyspark==$$($(DRIVER) -c 'import pyspark; print(pyspark.__version__)')"
+	$(EXECUTORS)/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps build/executors-wheel/*.whl
+
+test-executors: executors  ## executors with nothing but the wheel: all kinds of query, kills, first micro-batch
+	OUZEL_EXECUTOR_PYTHON=$(abspath $(EXECUTORS)/bin/python) $(DRIVER) -m pytest -q -m spark tests/spark/on_executors.py $(ARGS)
+
+test-faults: executors  ## kills and other faults of random streams, for an hour: make test-faults SPARK_VERSION=4.0
+	rm -rf build/before && mkdir -p build/before && git archive $(BEFORE) src | tar -x -C build/before
+	$(DRIVER) -m tests.spark.faults build/faults-$(SPARK_VERSION) --executor-python $(EXECUTORS)/bin/python \
+		--before build/before $(ARGS)
 
 # A word of its theme's makers about other tools is no fault of ours.
 MKDOCS := NO_MKDOCS_2_WARNING=true $(PY) -m mkdocs build --strict --quiet
@@ -133,8 +156,8 @@ define check-wheel
 	build/wheel-check/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(1)
 	cd build/wheel-check && bin/python -I ../../tests/repository/wheel_check.py
 endef
-# $(call build-wheel,PLATFORM,LIBRARY)
-build-wheel = OUZEL_WHEEL_PLATFORM=$(1) OUZEL_WHEEL_LIBRARY=$(2) $(PY) -m build --wheel --outdir dist .
+# $(call build-wheel,PLATFORM,LIBRARY,FOLDER)
+build-wheel = OUZEL_WHEEL_PLATFORM=$(1) OUZEL_WHEEL_LIBRARY=$(2) $(PY) -m build --wheel --outdir $(or $(3),dist) .
 
 wheel: kernels  ## build the wheel for this machine, install it into an empty environment, run queries there
 	rm -rf dist

@@ -24,6 +24,7 @@ KERNEL_TESTS = {
     "query_set/test_collisions.py": "events whose hashes are one are found by the hash",
     "runtime/test_interrupts.py": "pauses between pieces of work, made short",
     "runtime/test_divided.py": "pauses between pieces of work, made short",
+    "spark/on_executors.py": "executors use the library of the wheel",
     "repository/wheel_check.py": "a wheel brings its kernels as a library",
 }
 

@@ -1,27 +1,47 @@
 """A driver of its own process, to be killed: runs the stream in a folder until all its files are read.
 
-python -m tests.spark.driver FOLDER
+    python -m tests.spark.driver FOLDER [SETTINGS] [CONDITION]
+
+It prints `ready` when Spark has started, and at its end `right`, what is wrong, or the error of the stream. SETTINGS is
+a JSON object of Spark's settings, with the master. CONDITION filters the source.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
 import ouzel.spark
-from tests.spark.faulty import step
-from tests.spark.streams import FileStream
+from tests.spark.faulty import Faulty
+
+# A process that lives for seconds spends half of them in the optimizing compiler of Java.
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SETTINGS = {
+    "spark.master": "local[2]",
+    "spark.log.level": "OFF",
+    "spark.sql.shuffle.partitions": 2,
+    "spark.driver.extraJavaOptions": SHORT_LIVED,
+    "spark.executor.extraJavaOptions": SHORT_LIVED,
+}
 
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    spark = ouzel.spark.session("driver", "local[2]", **{"spark.log.level": "OFF", "spark.sql.shuffle.partitions": 2})
-    stream = FileStream(spark, folder, pq.read_schema(folder / "schema.parquet"))
+    settings = SETTINGS | (json.loads(sys.argv[2]) if len(sys.argv) > 2 else {})
+    condition = sys.argv[3] if len(sys.argv) > 3 else "true"
+    spark = ouzel.spark.session("driver", **settings)
+    faulty = Faulty.read(folder)
+    stream = faulty.stream(spark, folder)
+    step = faulty.step()
     print("ready", flush=True)
-    stream.run(step)
-    print("done", flush=True)
+    try:
+        with ouzel.spark.unwrap_errors():
+            stream.run(lambda events: step(events.where(condition)))
+    except Exception as error:
+        print(f"{type(error).__name__}: {error}".replace("\n", " ")[:2000], flush=True)
+        sys.exit(1)
+    print("; ".join(faulty.differences(stream)) or "right", flush=True)
 
 
 if __name__ == "__main__":

@@ -17,15 +17,16 @@ FIRST_FILE_SECONDS = 1_700_000_000
 class FileStream:
     """A source of files, a checkpoint and a sink in one folder. `run` can be called again: it goes on from there."""
 
-    def __init__(self, spark: SparkSession, folder: Path, schema: pa.Schema) -> None:
+    def __init__(self, spark: SparkSession | None, folder: Path, schema: pa.Schema) -> None:
+        """Without a session, micro-batches can be added and nothing else."""
         self._spark = spark
         self._source = folder / "source"
         self._source.mkdir(exist_ok=True)
         self._answers = folder / "answers"
         self.checkpoint = folder / "checkpoint"
         self._files = 0
-        pq.write_table(schema.empty_table(), folder / "schema.parquet")
-        self.schema = spark.read.parquet(str(folder / "schema.parquet")).schema
+        self._schema_path = folder / "schema.parquet"
+        pq.write_table(schema.empty_table(), self._schema_path)
 
     def add(self, tables: Sequence[pa.Table]) -> None:
         """Each table is a micro-batch to come."""
@@ -38,7 +39,9 @@ class FileStream:
 
     def events(self) -> DataFrame:
         """The tables as a stream."""
-        return self._spark.readStream.schema(self.schema).option("maxFilesPerTrigger", 1).parquet(str(self._source))
+        assert self._spark is not None
+        schema = self._spark.read.parquet(str(self._schema_path)).schema
+        return self._spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(self._source))
 
     def run(self, step: Callable[[DataFrame], DataFrame]) -> None:
         """Start the query, or start it again from its checkpoint, and run until all files are read."""
@@ -54,4 +57,5 @@ class FileStream:
         return self.answer_table().to_pylist()
 
     def answer_table(self) -> pa.Table:
+        assert self._spark is not None
         return self._spark.read.parquet(str(self._answers)).toArrow()
