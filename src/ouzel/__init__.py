@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ouzel import algebra, datasets, loss, spark
     from ouzel.engines.kleene.compressed import expand
-    from ouzel.engines.rows.recognize import match_recognize
     from ouzel.errors import (
         EmptyAnswerWarning,
         InputError,
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from ouzel.prepared import Query, explain, queries, query
     from ouzel.query_set.api import QuerySet
     from ouzel.runtime.engine import Engine, match, stream
+    from ouzel.runtime.recognize import match_recognize
     from ouzel.statements import sql
 
 __version__ = "0.1.0"
@@ -53,7 +53,7 @@ _HOMES = {
     "expand": "ouzel.engines.kleene.compressed",
     "explain": "ouzel.prepared",
     "match": "ouzel.runtime.engine",
-    "match_recognize": "ouzel.engines.rows.recognize",
+    "match_recognize": "ouzel.runtime.recognize",
     "plot": "ouzel.insight.timeline",
     "queries": "ouzel.prepared",
     "query": "ouzel.prepared",

@@ -13,9 +13,11 @@ from ouzel.algebra.streams import Stream
 from ouzel.bind import bind, bind_script, catalog_for, parameter_names, shapes
 from ouzel.bind.literals import Parameters
 from ouzel.bind.model import BoundQuery, Catalog
+from ouzel.bind.row_patterns import STEPS_MAX, BoundRowPattern, bind_row_pattern
 from ouzel.bind.script import Member, bind_together
 from ouzel.errors import InputError, QueryError
-from ouzel.lang import parse_script, syntax
+from ouzel.lang import parse_script, row_syntax, syntax
+from ouzel.lang.parser import is_row_pattern, parse_row_pattern
 from ouzel.notebook import Explanation, Picture, preformatted
 from ouzel.plan.choose import make_plan
 from ouzel.plan.explain import explain_together, explanation, render_explanation
@@ -57,15 +59,33 @@ class Query:
         return filled if filled is not None and filled.tree is self.tree and not self.params else None
 
 
+@dataclass(frozen=True)
+class RowPatternQuery:
+    """A row pattern with a name: text that begins with MATCH_RECOGNIZE, or the text in its parentheses."""
+
+    name: str
+    text: str
+    tree: row_syntax.RowPattern = field(repr=False)
+    params: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    steps_max: int = STEPS_MAX
+    types: None = field(default=None, repr=False)
+
+    def bind(self, catalog: Catalog, *, time: str | None = None) -> BoundRowPattern:
+        """Bind the row pattern to an input whose columns are known; `time` is the time column of a stream."""
+        return bind_row_pattern(
+            self.tree, self.text, catalog, self.params, name=self.name, steps_max=self.steps_max, time=time
+        )
+
+
 # A query as text, prepared by `query`, or as an expression of the algebra.
-OneQuery: TypeAlias = Query | str | Stream | AlgebraQuery
+OneQuery: TypeAlias = Query | str | Stream | AlgebraQuery | RowPatternQuery
 SeveralQueries: TypeAlias = Iterable[OneQuery] | Mapping[str, OneQuery]
 Queries: TypeAlias = OneQuery | SeveralQueries
 
 
 def is_one(given: Any) -> bool:
     """Whether queries were given as one, so that the answer is one table."""
-    return isinstance(given, Query | str | Stream | AlgebraQuery)
+    return isinstance(given, Query | str | Stream | AlgebraQuery | RowPatternQuery)
 
 
 def query(
@@ -117,7 +137,7 @@ def bind_all(
 
     `catalog` gives the catalog of the primary stream for a query.
     """
-    patterns = {name: query for name, query in queries.items() if not isinstance(query, AlgebraQuery)}
+    patterns = {name: query for name, query in queries.items() if isinstance(query, Query)}
     members = [
         Member(q.tree, q.text, name, catalog(q), Parameters(q.params), q.of_shape) for name, q in patterns.items()
     ]
@@ -213,19 +233,20 @@ class _Values:
         self._unused = set(params)
 
     def prepared(self, one: Any, name: str | None = None) -> Any:
+        if isinstance(one, str) and is_row_pattern(one):
+            tree = parse_row_pattern(one)
+            return RowPatternQuery(name or "query", one, tree, self._used_by(tree))
         if isinstance(one, str):
-            return query(one, params=self._used_by(one), name=name)
-        if not isinstance(one, Query | Stream | AlgebraQuery):
+            return query(one, params=self._used_by(shapes.parsed(one)[0]) if self._params else {}, name=name)
+        if not isinstance(one, Query | Stream | AlgebraQuery | RowPatternQuery):
             raise InputError(f"a query must be text or made by ouzel.query, got a {type(one).__name__}")
         if isinstance(one, Stream):
             self._unused.clear()
             return AlgebraQuery(name or "query", one, self._params)
         return one
 
-    def _used_by(self, text: str) -> dict[str, Any]:
-        if not self._params:
-            return {}
-        used = parameter_names(shapes.parsed(text)[0])
+    def _used_by(self, tree: syntax.Node) -> dict[str, Any]:
+        used = parameter_names(tree)
         self._unused -= used
         return {key: value for key, value in self._params.items() if key in used}
 

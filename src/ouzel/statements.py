@@ -13,12 +13,12 @@ import pyarrow as pa
 
 from ouzel.bind import parameter_names
 from ouzel.bind.diagnostics import nearest
-from ouzel.engines.rows.operator import STEPS_MAX
-from ouzel.engines.rows.recognize import match_recognize
+from ouzel.bind.row_patterns import STEPS_MAX
 from ouzel.errors import InputError, QueryError
 from ouzel.lang.parser import parse_row_pattern
 from ouzel.lang.statements import Clause, Token, cut_clauses, tokens
 from ouzel.runtime.inputs import as_table
+from ouzel.runtime.recognize import match_recognize
 
 # SQL sees the tables that are given, not files, extensions or variables of Python.
 _CLOSED: dict[str, Any] = {"enable_external_access": "false", "python_enable_replacements": "false"}

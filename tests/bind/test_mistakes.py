@@ -187,7 +187,7 @@ def test_long_names_are_cut() -> None:
 
 def bound_rows(clause: str) -> object:
     params = {"text": "x"} if ":text" in clause else {}
-    return bind_row_pattern(parse_row_pattern(clause), clause, COLUMNS, params)
+    return bind_row_pattern(parse_row_pattern(clause), clause, Catalog(common=COLUMNS), params)
 
 
 @pytest.mark.parametrize(("text", "message"), ROW_PATTERNS)

@@ -76,6 +76,8 @@ class Oracle:
         if not self.tree.order_by:
             return rows
         read = sorted(self._columns())
+        if self.tree.rows is not Rows.ONE:
+            read += sorted({name for row in rows for name in row} - set(read))
         rows = sorted(rows, key=lambda row: [_key(row.get(name)) for name in read])
         for sort in reversed(self.tree.order_by):
             nulls_first = (not sort.descending) if sort.nulls_first is None else sort.nulls_first
@@ -210,6 +212,8 @@ class Oracle:
         assert self.tree.within is not None
         order = self.tree.order_by[0].expression
         first, last = (self._plain(order, view.rows[view.start + place]) for place in (0, view.visible - 1))
+        if first is None or last is None:
+            return False
         return bool(last - first < evaluate(self.tree.within, self.scope))
 
     # ── Output ─────────────────────────────────────────────────────────────────────────────────────

@@ -490,6 +490,15 @@ _ENUMS: dict[str, type[Enum]] = {
 _RECORDS: dict[str, type] = {name: value for name, value in _CLASSES.items() if not issubclass(value, Enum)}
 
 
+def make_storable(*classes: type) -> None:
+    """Let `encode` and `decode` take more classes: those of bound row patterns."""
+    for cls in classes:
+        if issubclass(cls, Enum):
+            _ENUMS[cls.__name__] = cls
+        else:
+            _RECORDS[cls.__name__] = cls
+
+
 def encode(value: Any) -> Any:
     """Turn a bound query, or any part of one, into plain JSON values.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from ouzel.bind.diagnostics import Source, listed, nearest, quoted
 from ouzel.bind.expressions import Expressions, nodes, readable_name
@@ -35,6 +35,7 @@ from ouzel.bind.model import (
     Scope,
     TimeDomain,
     Type,
+    make_storable,
 )
 from ouzel.bind.names import Names, Place, type_at
 from ouzel.bind.typing import Typing, described
@@ -45,6 +46,7 @@ from ouzel.lang.vocabulary import NANOSECONDS_OF_UNIT
 
 # One bit of a word for each variable.
 VARIABLES_MAX = 64
+STEPS_MAX = 10_000_000
 _AGGREGATES = ("count", "sum", "avg", "min", "max", "array_agg")
 _AGGREGATES_ARE = f"the aggregates are {', '.join(_AGGREGATES)}"
 # Functions of SQL that a row pattern does not have, and what to write instead.
@@ -100,7 +102,14 @@ class SortKey:
 class BoundRowPattern:
     """A checked row pattern. `rows` has the row, or the rows of an aggregate, that the number of a component means."""
 
+    # As in a bound query: it reads the primary stream, and no query reads its results.
+    sources: ClassVar[tuple[str, ...]] = ()
+    into: ClassVar[str | None] = None
+    aggregates: ClassVar[tuple[()]] = ()
+
+    name: str
     text: str
+    catalog: Catalog
     variables: tuple[str, ...]  # as PATTERN spells them
     pattern: row_syntax.Pattern
     conditions: Mapping[int, Bound]  # of a variable; those without one take every row
@@ -113,25 +122,68 @@ class BoundRowPattern:
     rows: tuple[Row | Rows, ...]
     window: int | float | None  # a match is shorter than this in the first ORDER BY column
     columns: tuple[str, ...]  # that the clause reads
+    steps_max: int  # of the search for one match
+    time: str | None  # the column with the time of the rows of a stream; None over a table
+
+    @property
+    def partition_paths(self) -> tuple[tuple[str, ...], ...]:
+        """The columns, or fields of columns, that are equal in all rows of a partition."""
+        keys = [column.expression for column in self.partition]
+        return tuple(key.path for key in keys if isinstance(key, Attribute))
+
+    @property
+    def tie_breaks(self) -> tuple[str, ...]:
+        """The columns that decide between rows that are equal in ORDER BY."""
+        if self.output is row_syntax.Rows.ONE:
+            return self.columns
+        return (*self.columns, *sorted(set(self.catalog.common or ()) - set(self.columns)))
+
+    @property
+    def shifts(self) -> tuple[int, int]:
+        """How many rows before and after a match it reads, by PREV and NEXT."""
+        shifts = [row.shift for row in self.rows if isinstance(row, Row)]
+        return -min(0, *shifts), max(0, *shifts)
+
+
+make_storable(
+    BoundRowPattern, Row, Rows, SortKey, row_syntax.Alternation, row_syntax.Anchor, row_syntax.Excluded,
+    row_syntax.Pattern, row_syntax.Permutation, row_syntax.Repeated, row_syntax.Rows, row_syntax.Sequence,
+    row_syntax.Skip, row_syntax.Variable,
+)  # fmt: skip
 
 
 def bind_row_pattern(
-    tree: row_syntax.RowPattern, text: str, columns: Mapping[str, Type], params: Mapping[str, Any] | None = None
+    tree: row_syntax.RowPattern,
+    text: str,
+    catalog: Catalog,
+    params: Mapping[str, Any] | None = None,
+    *,
+    name: str = "query",
+    steps_max: int = STEPS_MAX,
+    time: str | None = None,
 ) -> BoundRowPattern:
-    """The row pattern over a table with these columns. Raises QueryError with position and hint."""
-    return _Binder(tree, Source(text), dict(columns), Parameters(dict(params or {}))).bound()
+    """The row pattern over a table with the columns that all types of a catalog have. Raises QueryError with position
+    and hint."""
+    return _Binder(tree, Source(text), catalog, Parameters(dict(params or {})), name, steps_max, time).bound()
 
 
 @dataclass(slots=True)
 class _Binder:
     tree: row_syntax.RowPattern
     source: Source
-    columns: dict[str, Type]
+    catalog: Catalog
     parameters: Parameters
+    name: str
+    steps_max: int
+    time: str | None
+    columns: dict[str, Type] = field(init=False)
     variables: dict[str, int] = field(default_factory=dict)  # in lower case
     subsets: dict[str, frozenset[int]] = field(default_factory=dict)
     rows: dict[Row | Rows, int] = field(default_factory=dict)
     read: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.columns = dict(self.catalog.common or {})
 
     def bound(self) -> BoundRowPattern:
         tree, source = self.tree, self.source
@@ -164,7 +216,9 @@ class _Binder:
                     )
         self.parameters.check_all_used(source.text)
         return BoundRowPattern(
+            name=self.name,
             text=source.text,
+            catalog=self.catalog,
             variables=spelled,
             pattern=tree.pattern,
             conditions=conditions,
@@ -177,6 +231,8 @@ class _Binder:
             rows=tuple(self.rows),
             window=window,
             columns=tuple(sorted(self.read)),
+            steps_max=self.steps_max,
+            time=self.time,
         )
 
     def _expressions(self, typing: Typing, clause: str) -> _RowExpressions:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ouzel.runtime.operator import Operator, QueryOperator
 
 # The first one that applies to a query answers it.
-NAMES = ("automata", "incomplete", "aggregate", "readings", "kleene", "sequence")
+NAMES = ("automata", "rows", "incomplete", "aggregate", "readings", "kleene", "sequence")
 
 
 def engine(name: str) -> Engine:

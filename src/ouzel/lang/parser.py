@@ -84,14 +84,40 @@ def parse_expression(text: str) -> Expr:
     return expression
 
 
+def is_row_pattern(text: str) -> bool:
+    """Whether a text begins with MATCH_RECOGNIZE, so that it is a row pattern and not a query.
+
+    >>> is_row_pattern("match_recognize (PATTERN (A))"), is_row_pattern("PATTERN SEQ(A a)")
+    (True, False)
+    """
+    return _MATCH_RECOGNIZE.match(text) is not None
+
+
 def parse_row_pattern(text: str) -> RowPattern:
-    """A row pattern, the text in the parentheses of MATCH_RECOGNIZE.
+    """A row pattern: the text in the parentheses of MATCH_RECOGNIZE, or with MATCH_RECOGNIZE ( ) around it.
 
     >>> parse_row_pattern("ORDER BY ts PATTERN (A B+) DEFINE B AS price > PREV(price)").pattern.items[1].greedy
     True
     """
-    found: RowPattern = next(_parsed(text, "row_pattern", QUERY_CHARACTERS_MAX))
-    return found
+    opening = _MATCH_RECOGNIZE.match(text) if isinstance(text, str) else None
+    if opening is None:
+        found: RowPattern = next(_parsed(text, "row_pattern", QUERY_CHARACTERS_MAX))
+        return found
+    last = len(text.rstrip()) - 1
+    if text[last] != ")":
+        raise QueryError(
+            "the text must end with the ) of MATCH_RECOGNIZE (",
+            text=text,
+            start=opening.end() - 1,
+            end=opening.end(),
+            hint="close it, and leave out what comes after it",
+        )
+    # Blanks instead of what is around the clauses, so that positions stay the same.
+    inner = " " * opening.end() + text[opening.end() : last]
+    try:
+        return parse_row_pattern(inner)
+    except QueryError as error:
+        raise QueryError(error.message, text=text, start=error.start, end=error.end, hint=error.hint) from None
 
 
 def _parsed(text: str, start: str, characters_max: int) -> Iterator[Any]:
@@ -159,6 +185,7 @@ def _grammar(start: str) -> Lark:
 
 # ── What is said about a token that does not fit ───────────────────────────────────────────────────
 
+_MATCH_RECOGNIZE = re.compile(r"\s*MATCH_RECOGNIZE\s*\(", re.IGNORECASE)
 _OPENERS = frozenset({"LPAR", "LBRACE", "INDEX", "DEFAULT", "EQUIVALENCE"})
 _CLOSERS = frozenset({"RPAR", "RBRACE", "RSQB"})
 _OPERANDS = frozenset(

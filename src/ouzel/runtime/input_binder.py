@@ -29,7 +29,7 @@ from ouzel.runtime.inputs import (
     with_missing_columns,
     with_readable_time,
 )
-from ouzel.runtime.layout import Layout, has_no_type, needed_columns, ticks_of, widen
+from ouzel.runtime.layout import Layout, columns_of_rows, has_no_type, needed_columns, ticks_of, widen
 from ouzel.runtime.program import Program, check_columns, check_model, layouts, make_program
 from ouzel.runtime.values import empty_table, retyped
 
@@ -193,8 +193,10 @@ class InputBinder:
             # An expression of the algebra passes on all columns of its events.
             self._needed = set(program.layout.schema.names) if program.algebra else set()
             found = layouts(program.queries, program.layout)
-            for name, plan in program.plans().items():
-                self._needed |= needed_columns(plan, found[name])
+            for name, layout in found.items():
+                self._needed |= needed_columns(program.plans()[name], layout)
+            for pattern in program.row_patterns:
+                self._needed |= columns_of_rows(pattern, program.layout)
         return self._needed
 
 

@@ -14,8 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ouzel.bind.model import Attribute, Bound, BoundQuery, Catalog, EventField, Intrinsic
+from ouzel.bind.row_patterns import BoundRowPattern
 from ouzel.bind.schema import catalog_for, type_of_arrow
 from ouzel.errors import InputError, argument
+from ouzel.lang.row_syntax import Rows
 from ouzel.lang.syntax import OutputForm
 from ouzel.plan.expressions import walk
 from ouzel.plan.model import Plan
@@ -326,3 +328,10 @@ def needed_columns(plan: Plan, layout: Layout) -> set[str]:
     expressions += plan.query.defaults.values()
     fixed = {layout.time, *layout.order, *([layout.type] if layout.type is not None else [])}
     return fixed | columns_read(plan.query, layout, expressions) | output_columns(plan, layout)
+
+
+def columns_of_rows(pattern: BoundRowPattern, layout: Layout) -> set[str]:
+    """Every column that a row pattern reads; all of them if it writes all rows of a match."""
+    if pattern.output is not Rows.ONE:
+        return set(layout.schema.names)
+    return {layout.time, *pattern.columns}

@@ -24,7 +24,7 @@ from ouzel.runtime.inbox import SmallBatch
 from ouzel.runtime.layout import Layout, output_columns
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.snapshot import Reader, Writer
-from ouzel.runtime.staging import Stager
+from ouzel.runtime.staging import KeyStager, Stager
 
 
 class Answer(NamedTuple):
@@ -165,12 +165,14 @@ class StreamOperator(QueryOperator, Generic[Events]):
     `texts` are the rows of `int_lanes` with codes or ranks of texts, each for one component or, with None, for all.
     """
 
+    _stager: KeyStager
+
     def __init__(
         self,
         plan: Plan,
         layout: Layout,
         limits: Limits,
-        stager: Stager,
+        stager: KeyStager,
         buffer: StreamBuffer[Events],
         texts: Mapping[tuple[int, int | None], Domain],
     ) -> None:
@@ -200,7 +202,7 @@ class StreamOperator(QueryOperator, Generic[Events]):
         """Codes of keys have changed."""
 
     @property
-    def stager(self) -> Stager:
+    def stager(self) -> KeyStager:
         """What turns rows into events."""
         return self._stager
 
@@ -319,6 +321,8 @@ def lane_domains(lanes: Lanes) -> dict[tuple[int, int | None], Domain]:
 
 class InstanceOperator(StreamOperator[Instances]):
     """An operator whose events are instances: one for each component that an event may fill."""
+
+    _stager: Stager
 
     def __init__(self, plan: Plan, layout: Layout, limits: Limits, lanes: Lanes) -> None:
         kept = output_columns(plan, layout)

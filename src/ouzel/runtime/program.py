@@ -26,15 +26,16 @@ from ouzel.algebra.binding import AlgebraQuery
 from ouzel.algebra.model import BoundAlgebra
 from ouzel.bind.diagnostics import listed, nearest, quoted
 from ouzel.bind.model import BoundQuery, Catalog, decode, encode
-from ouzel.bind.schema import nanoseconds_of
+from ouzel.bind.row_patterns import BoundRowPattern
+from ouzel.bind.schema import attributes_of, nanoseconds_of
 from ouzel.bind.script import INPUT
 from ouzel.errors import LOSS_MODEL, InputError, ModelWarning, argument
 from ouzel.loss import LossModel
 from ouzel.plan.choose import check_rules, choose, make_plan
 from ouzel.plan.division import shared_columns
 from ouzel.plan.model import KeyStrategy, Plan, Statistics
-from ouzel.prepared import Query, as_queries, bind_all
-from ouzel.runtime.layout import Layout, catalog_of, layout_of_inputs, layout_of_table, needed_columns
+from ouzel.prepared import Query, RowPatternQuery, as_queries, bind_all
+from ouzel.runtime.layout import Layout, catalog_of, columns_of_rows, layout_of_inputs, layout_of_table, needed_columns
 from ouzel.runtime.limits import Limits
 from ouzel.sealing import PROGRAM, decoding, seal, unseal
 
@@ -43,7 +44,7 @@ EVENT_START = "event start"
 EVENT_END = "event end"
 
 
-AnyQuery = BoundQuery | BoundAlgebra
+AnyQuery = BoundQuery | BoundAlgebra | BoundRowPattern
 
 
 def reads_input(query: AnyQuery) -> bool:
@@ -61,7 +62,7 @@ def layouts(queries: Sequence[AnyQuery], primary: Layout) -> dict[str, Layout]:
     found: dict[str, Layout] = {}
     producers = {query.into: query for query in queries if isinstance(query, BoundQuery) and query.into}
     for query in queries:
-        if isinstance(query, BoundAlgebra) or not is_composed(query):
+        if not isinstance(query, BoundQuery) or not is_composed(query):
             found[query.name] = primary
             continue
         feeding = [producers[source] for source in query.sources if source != INPUT]
@@ -161,14 +162,16 @@ class Program:
     algebra: tuple[BoundAlgebra, ...] = ()
     # The loss model, for queries with THRESHOLD.
     model: LossModel | None = None
+    # Row patterns, in addition to the queries.
+    row_patterns: tuple[BoundRowPattern, ...] = ()
     # Only a part of the stream is seen, and aggregates emit partial results, which are merged elsewhere.
     partial: bool = False
     _plans: dict[str, Plan] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
-    def members(self) -> tuple[BoundQuery | BoundAlgebra, ...]:
-        """The queries, then the expressions of the algebra."""
-        return (*self.queries, *self.algebra)
+    def members(self) -> tuple[BoundQuery | BoundAlgebra | BoundRowPattern, ...]:
+        """The queries, then the expressions of the algebra, then the row patterns."""
+        return (*self.queries, *self.algebra, *self.row_patterns)
 
     def of(self, names: Iterable[str]) -> Program:
         """The program of some of the queries and expressions."""
@@ -177,6 +180,7 @@ class Program:
             self,
             queries=tuple(one for one in self.queries if one.name in kept),
             algebra=tuple(one for one in self.algebra if one.name in kept),
+            row_patterns=tuple(one for one in self.row_patterns if one.name in kept),
         )
 
     def joined(self, others: Sequence[Program]) -> Program:
@@ -186,6 +190,7 @@ class Program:
             self,
             queries=tuple(one for program in programs for one in program.queries),
             algebra=tuple(one for program in programs for one in program.algebra),
+            row_patterns=tuple(one for program in programs for one in program.row_patterns),
         )
 
     @property
@@ -221,12 +226,18 @@ def make_program(
         raise InputError("there is no query to run; give at least one")
     check_rules(rules_off)
     order = check_columns(time, type, order, time_unit)
+    patterns = [query for query in queries.values() if isinstance(query, RowPatternQuery)]
     if isinstance(schema, pa.Schema):
         schemas = None
+        if len(patterns) == len(queries) and type not in schema.names:
+            # Row patterns know no event types.
+            type = None
         only_type = _only_type(queries) if type is None else None
         layout = layout_of_table(schema, time=time, type=type, only_type=only_type, order=order)
     else:
         schemas = schema
+        if patterns:
+            raise InputError("MATCH_RECOGNIZE reads one table, and the input has one for each event type; combine them")
         layout = layout_of_inputs(schemas, time=time, order=order)
 
     def catalog(query: Query) -> Catalog:
@@ -238,14 +249,18 @@ def make_program(
         if isinstance(query, AlgebraQuery)
     )
     bound = bind_all(queries, catalog, streaming=streaming)
+    plain = Catalog(common=attributes_of(layout.schema), time=catalog_of(layout, time_unit=time_unit).time)
+    row_patterns = tuple(query.bind(plain, time=layout.time) for query in patterns)
     if streaming:
-        for query in (*algebra, *bound):
+        for query in (*algebra, *bound, *row_patterns):
             choose(query).check_stream(query, rules_off)
     for query in bound:
         check_model(query, model)
     for sentence in names_without_use(bound, model):
         warnings.warn(sentence, ModelWarning, stacklevel=6)
-    return Program(bound, layout, limits or Limits(), tuple(rules_off), statistics or Statistics(), algebra, model)
+    return Program(
+        bound, layout, limits or Limits(), tuple(rules_off), statistics or Statistics(), algebra, model, row_patterns
+    )
 
 
 def check_model(query: BoundQuery, model: LossModel | None) -> None:
@@ -289,7 +304,8 @@ def check_columns(time: Any, type: Any, order: Any, time_unit: Any) -> tuple[str
 
 def _only_type(queries: Mapping[str, Any]) -> str:
     """The only event type that queries name, for an input without a type column."""
-    names = set().union(*(event_types(query) for query in queries.values()))
+    named = [query for query in queries.values() if not isinstance(query, RowPatternQuery)]
+    names = set().union(*(event_types(query) for query in named))
     if len(names) > 1:
         raise InputError(
             f"the queries name several event types ({', '.join(sorted(names))}), and ",
@@ -338,6 +354,10 @@ def describe(program: bytes | Program) -> Description:
     keys = [shared_columns(plan) for plan in plans.values()]
     found = layouts(loaded.queries, loaded.layout)
     needed = set().union(*(needed_columns(plan, found[name]) for name, plan in plans.items()))
+    for pattern in loaded.row_patterns:
+        windows.append(None)
+        keys.append([path[0] for path in pattern.partition_paths if len(path) == 1])
+        needed |= columns_of_rows(pattern, loaded.layout)
     common = [column for column in keys[0] if all(column in others for others in keys[1:])] if keys else []
     if loaded.algebra or any(is_composed(query) for query in loaded.queries):
         # The partition keys of a derived stream may not be those of the primary one.
@@ -357,6 +377,7 @@ def dump(program: Program) -> bytes:
     body = json.dumps(
         {
             "queries": [encode(query) for query in program.queries],
+            "row_patterns": [encode(pattern) for pattern in program.row_patterns],
             "algebra": [
                 [AlgebraQuery(q.name, q.expression, q.params).encoded(), encode(q.catalog)] for q in program.algebra
             ],
@@ -397,6 +418,7 @@ def _loaded(data: dict[str, Any]) -> Program:
     ]
     return Program(
         queries=tuple(decode(query) for query in data["queries"]),
+        row_patterns=tuple(decode(pattern) for pattern in data.get("row_patterns", ())),
         layout=Layout(
             schema=pa.ipc.read_schema(pa.py_buffer(base64.b64decode(layout["schema"]))),
             time=layout["time"],

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from ouzel.algebra.model import BoundAlgebra, sources_of
 from ouzel.bind.model import BoundQuery
+from ouzel.bind.row_patterns import BoundRowPattern
 from ouzel.errors import OuzelError, StateError
 from ouzel.kernels.pauses import pause
 from ouzel.runtime.buffer import OpenKey
@@ -495,6 +496,8 @@ def _completing(queries: Sequence[AnyQuery]) -> frozenset[str] | None:
     found: set[str] = set()
     for query in queries:
         types: list[Sequence[str] | None]
+        if isinstance(query, BoundRowPattern):
+            return None
         if isinstance(query, BoundAlgebra):
             last = [sources_of(branch)[-1].base for stream in query.streams for branch in stream.branches]
             types = [None if base.type is None else (base.type,) for base in last if base is not None]
@@ -516,7 +519,7 @@ def _may_gather(queries: Sequence[AnyQuery]) -> bool:
             sources = [one for stream in query.streams for branch in stream.branches for one in sources_of(branch)]
             if any(one.base is not None and one.base.start is not None for one in sources):
                 return False
-        elif query.aggregates and (query.emit_on_change or query.ends_negated):
+        elif isinstance(query, BoundQuery) and query.aggregates and (query.emit_on_change or query.ends_negated):
             return False
     return True
 

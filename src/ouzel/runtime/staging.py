@@ -6,6 +6,7 @@ instance for each such component. Rows that fill none are dropped.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -106,10 +107,38 @@ class SmallStager:
 _NO_CODES = np.empty(0, np.int32)
 
 
-class Stager:
-    """Turns batches of one stream into instances of one query. Keeps the codes of keys and texts between batches."""
+class KeyStager(ABC):
+    """Turns batches of one stream into events of one query. Keeps the codes of keys and texts between batches."""
+
+    def __init__(self) -> None:
+        # The key 0 is EVERY_KEY, so codes of values start at 1.
+        self.keys = Coder(first_code=EVERY_KEY + 1)
+        self.texts = Coder()
+
+    @property
+    def coders(self) -> Sequence[Coder]:
+        """The codes that are kept between batches."""
+        return self.keys, self.texts
+
+    def dump(self, writer: Writer) -> list[Any]:
+        """Store the codes; `load` takes what this returns."""
+        return [coder.dump(writer) for coder in self.coders]
+
+    def load(self, reader: Reader, head: Sequence[Any]) -> None:
+        """Restore what `dump` stored."""
+        for coder, stored in zip(self.coders, head, strict=True):
+            coder.load(reader, stored)
+
+    @abstractmethod
+    def stage(self, table: pa.Table, ticks: np.ndarray) -> tuple[np.ndarray, Block[Any]]:
+        """The rows that matter, by place in the table, and their events, numbered by place among these rows."""
+
+
+class Stager(KeyStager):
+    """Turns batches into instances."""
 
     def __init__(self, plan: Plan, lanes: Lanes, layout: Layout) -> None:
+        super().__init__()
         self._query = plan.query
         self._layout = layout
         self._lanes = lanes
@@ -127,10 +156,7 @@ class Stager:
                 self._roles_by_code[numbers[name]] |= bit
         hashed = plan.key if plan.key_strategy is not KeyStrategy.DYNAMIC else plan.key[:1]
         is_double = plan.key_strategy is KeyStrategy.MULTI_PAIS
-        # The key 0 is EVERY_KEY, so codes of values start at 1.
-        self.keys = Coder(first_code=EVERY_KEY + 1)
         self.second_keys = Coder(first_code=EVERY_KEY + 1)
-        self.texts = Coder()
         # What the schema decides once for all batches: tests of single events, with the columns without whose nulls
         # they hold anyway; keys that are columns; lanes that are columns, by the id of their specification.
         self._tests = [
@@ -235,15 +261,6 @@ class Stager:
         return small.chosen[:count] - np.int32(batch.first), Block(rows, instances)
 
     # ── Tables ─────────────────────────────────────────────────────────────────────────────────────
-
-    def dump(self, writer: Writer) -> list[Any]:
-        """Store the codes; `load` takes what this returns."""
-        return [coder.dump(writer) for coder in self.coders]
-
-    def load(self, reader: Reader, head: Sequence[Any]) -> None:
-        """Restore what `dump` stored."""
-        for coder, stored in zip(self.coders, head, strict=True):
-            coder.load(reader, stored)
 
     def stage(self, table: pa.Table, ticks: np.ndarray) -> tuple[np.ndarray, Block[Any]]:
         """The rows that fill a component, by place in the table, and their instances, numbered by place among these

@@ -63,8 +63,12 @@ def answers(program: Program, table: pa.Table, threads: int) -> dict[str, pa.Tab
 
 
 def _is_simple(program: Program) -> bool:
-    """Whether no query reads the matches of another."""
-    return not program.algebra and not any(is_composed(query) or query.into for query in program.queries)
+    """Whether all are queries, and none reads the matches of another."""
+    return (
+        not program.algebra
+        and not program.row_patterns
+        and not any(is_composed(query) or query.into for query in program.queries)
+    )
 
 
 def _in_one_thread(program: Program, table: pa.Table) -> dict[str, pa.Table]:

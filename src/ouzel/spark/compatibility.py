@@ -20,6 +20,7 @@ import pyarrow as pa
 from ouzel.algebra.binding import AlgebraQuery
 from ouzel.algebra.model import BoundAlgebra
 from ouzel.bind.model import BoundQuery, Catalog, TimeWindow, encode
+from ouzel.bind.row_patterns import BoundRowPattern
 from ouzel.runtime.program import Program, load
 from ouzel.sealing import SIGNATURE, decoding, seal, unseal
 
@@ -175,9 +176,11 @@ def _changed_query(old: Program, new: Program) -> str | None:
     return None
 
 
-def _essence(query: BoundQuery | BoundAlgebra) -> Any:
+def _essence(query: BoundQuery | BoundAlgebra | BoundRowPattern) -> Any:
     """A query without how it was written and without the columns that it does not use."""
     if isinstance(query, BoundAlgebra):
         return AlgebraQuery(query.name, query.expression, query.params).encoded()
+    if isinstance(query, BoundRowPattern):
+        return encode(replace(query, text="", catalog=Catalog()))
     window = replace(query.window, written="") if isinstance(query.window, TimeWindow) else query.window
     return encode(replace(query, text="", catalog=Catalog(), window=window))

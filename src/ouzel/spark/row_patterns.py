@@ -13,12 +13,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ouzel.bind.model import Attribute
-from ouzel.bind.row_patterns import BoundRowPattern
-from ouzel.engines.rows.operator import STEPS_MAX, recognize
-from ouzel.engines.rows.plan import plan_row_pattern
-from ouzel.engines.rows.recognize import bound_row_pattern
+from ouzel.bind.row_patterns import STEPS_MAX, BoundRowPattern
 from ouzel.errors import InputError
 from ouzel.lang.row_syntax import Rows
+from ouzel.runtime.recognize import bound_row_pattern, recognize
 from ouzel.runtime.values import empty_table, plain_table
 from ouzel.spark.schema import arrow_schema, quoted, spark_schema
 from ouzel.spark.tasks import in_arrow
@@ -37,7 +35,7 @@ def match_recognize(
     if events.isStreaming:
         raise InputError("match_recognize is for batches; for a stream write a query for ouzel.spark.match")
     schema = arrow_schema(events.schema)
-    bound = bound_row_pattern(clause, schema, params)
+    bound = bound_row_pattern(clause, schema, params, max_steps_per_match)
     if not bound.order:
         raise InputError("the rows of a DataFrame have no order; add ORDER BY to the row pattern")
     columns = list(bound.columns) if bound.output is Rows.ONE else schema.names
@@ -73,4 +71,4 @@ def answer_task(
 
 
 def _recognized(clause: str, params: Mapping[str, Any] | None, steps_max: int, table: pa.Table) -> pa.Table:
-    return recognize(table, plan_row_pattern(bound_row_pattern(clause, table.schema, params)), steps_max=steps_max)
+    return recognize(table, bound_row_pattern(clause, table.schema, params, steps_max))

@@ -49,6 +49,8 @@ from ouzel.runtime.values import one_array
 class AggregateOperator(StreamOperator[CounterInstances]):
     """The state of one query. `stage` takes in events; `advance` moves time and returns the rows."""
 
+    _stager: Stager
+
     def __init__(self, plan: AggregatePlan, layout: Layout, limits: Limits, *, partial: bool = False) -> None:
         assert plan.way is not None
         self._counted = plan

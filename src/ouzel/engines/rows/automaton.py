@@ -252,7 +252,7 @@ def build_tables(automaton: Automaton, variables: int) -> Tables:
     words = max(-(-positions // _WORD), 1)
     of_variable = np.zeros((max(variables, 1), words), np.uint64)
     preceding = np.zeros((max(positions, 1), words), np.uint64)
-    accepting, ending = np.zeros(words, np.uint64), np.zeros(words, np.uint64)
+    accepting, ending, continuing = np.zeros((3, words), np.uint64)
     for position in range(positions):
         word, bit = divmod(position, _WORD)
         flag = np.uint64(1 << bit)
@@ -264,6 +264,8 @@ def build_tables(automaton: Automaton, variables: int) -> Tables:
                 preceding[following, word] |= flag
         if automaton.ends[position]:
             ending[word] |= flag
+        if automaton.follow[position]:
+            continuing[word] |= flag
     follow_at = np.cumsum([0, *(len(entries) for entries in automaton.follow)])
     flat = [entry for entries in automaton.follow for entry in entries]
     return Tables(
@@ -271,6 +273,7 @@ def build_tables(automaton: Automaton, variables: int) -> Tables:
         _by_byte(preceding),
         accepting,
         ending,
+        continuing,
         follow_at.astype(np.int32),
         np.array(flat, np.int32),
         automaton.variable.astype(np.int32),

@@ -11,10 +11,8 @@ import pyarrow.compute as pc
 
 from ouzel.bind.model import Aggregation, Attribute, Bound, EventField, Intrinsic, Length, Type, parts
 from ouzel.bind.row_patterns import BoundRowPattern
-from ouzel.engines.rows.walk import by_key
 from ouzel.errors import InputError
 from ouzel.kernels.order import first_disorder, stable_order
-from ouzel.runtime.codes import Coder
 from ouzel.runtime.expressions import evaluate
 from ouzel.runtime.frames import take
 from ouzel.runtime.values import Column, arrow, numbers, one_array, to_engine, valids
@@ -29,6 +27,21 @@ class SortedRows:
     bounds: np.ndarray  # where each partition begins, and the number of rows
     _raw: dict[str, pa.Array] = field(default_factory=dict)
     _values: dict[tuple[str, ...], Column] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, table: pa.Table) -> SortedRows:
+        """All rows of a table as they are, in one partition."""
+        return cls(table, None, np.array([0, table.num_rows]))
+
+    @classmethod
+    def chosen(cls, table: pa.Table, places: np.ndarray, bounds: np.ndarray | None = None) -> SortedRows:
+        """Some rows of a table, in this order."""
+        is_same = len(places) == table.num_rows and bool((places == np.arange(len(places))).all())
+        return cls(table, None if is_same else places, np.array([0, len(places)]) if bounds is None else bounds)
+
+    def input_row(self, row: int) -> int:
+        """The place of a row in the table."""
+        return row if self.order is None else int(self.order[row])
 
     @property
     def count(self) -> int:
@@ -119,45 +132,13 @@ def shifted(bounds: np.ndarray, shift: int) -> np.ndarray:
     return rows
 
 
-def sort_rows(table: pa.Table, query: BoundRowPattern) -> SortedRows:
-    """The rows of a table in the order of a row pattern."""
-    plain = SortedRows(table, None, np.array([0, table.num_rows]))
-    frame = RowFrame(table.num_rows, plain, lambda component: None)
-    codes, keys = _partition_codes([evaluate(column.expression, frame) for column in query.partition], table.num_rows)
-    order = _row_order(query, frame, plain)
-    if codes is None:
-        return SortedRows(table, order, np.array([0, table.num_rows]))
-    in_order = codes if order is None else codes[order]
-    by, bounds = by_key(np.ascontiguousarray(in_order), keys)
-    return SortedRows(table, by if order is None else order[by], bounds)
-
-
-def _partition_codes(columns: list[Column], rows: int) -> tuple[np.ndarray | None, int]:
-    """The partition of each row, and their number. Null is a value like others."""
-    codes: np.ndarray | None = None
-    keys = 1
-    for column in columns:
-        if pa.types.is_null(column.type):
-            continue
-        if pa.types.is_decimal256(column.type):
-            column = pc.cast(column, pa.large_string())
-        found = Coder().encode([column]) + 1
-        if codes is None:
-            codes = found
-        else:
-            pairs = codes.astype(np.int64) * (int(found.max(initial=0)) + 1) + found
-            codes = Coder().encode([arrow(pairs)])
-    if codes is None:
-        return None, 1
-    keys = int(codes.max(initial=0)) + 1
-    return codes.astype(np.int32, copy=False), keys
-
-
-def _row_order(query: BoundRowPattern, frame: RowFrame, plain: SortedRows) -> np.ndarray | None:
+def row_order(query: BoundRowPattern, plain: SortedRows) -> np.ndarray | None:
     """The order of the rows by ORDER BY, whatever their partitions; None if they are in it already. Rows that are
-    equal there stand by the columns that the pattern reads, in the order of their names."""
+    equal there are ordered by the columns that the pattern reads, in the order of their names, then by the columns that
+    it only writes."""
     if not query.order:
         return None
+    frame = RowFrame(plain.count, plain, lambda component: None)
     if len(query.order) == 1 and not query.order[0].descending:
         column = evaluate(query.order[0].expression, frame)
         if column.type == pa.int64() and not column.null_count:
@@ -165,8 +146,8 @@ def _row_order(query: BoundRowPattern, frame: RowFrame, plain: SortedRows) -> np
     keys = []
     for sort in query.order:
         keys += _sort_keys(evaluate(sort.expression, frame), sort.descending, sort.nulls_first)
-    for name in query.columns:
-        keys += _sort_keys(_array(plain.table.column(name)), False, True)
+    for name in query.tie_breaks:
+        keys += _sort_keys(plain.raw(name), False, True)
     return np.lexsort(keys[::-1]).astype(np.int32) if keys else None
 
 
@@ -182,8 +163,8 @@ def _time_order(times: np.ndarray, query: BoundRowPattern, plain: SortedRows) ->
     if order is None:
         order = np.arange(len(times), dtype=np.int32)
     keys = [in_order[tied]]
-    for name in query.columns:
-        keys += _sort_keys(_array(plain.table.column(name)).take(pa.array(order[tied])), False, True)
+    for name in query.tie_breaks:
+        keys += _sort_keys(plain.raw(name).take(pa.array(order[tied])), False, True)
     order[tied] = order[tied][np.lexsort(keys[::-1])]
     return order
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ouzel.engines.rows.tables import ACCEPT, At, Ended, Matches, Path, Reading, Tables, Total
+from ouzel.engines.rows.tables import ACCEPT, At, Ended, Matches, Partitions, Path, Reading, Tables, Total
 from ouzel.engines.rows.walk import is_in, next_start
 from ouzel.kernels.arrays import INT64_MAX, INT64_MIN, Matrix
 from ouzel.kernels.events import Instances
@@ -20,6 +20,8 @@ from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.predicate_tables import LaneFlag, Predicates, Values
 from ouzel.kernels.predicates import holds, order_of_floats
 
+# After so many steps the caller may be interrupted.
+STEPS_UNPAUSED = 1_000_000
 # The first number with more digits than a decimal has.
 _DECIMAL_LIMIT = np.int64(10**18)
 
@@ -28,7 +30,7 @@ _DECIMAL_LIMIT = np.int64(10**18)
 def search(
     state: NDArray[np.int64],
     can: Matrix[np.uint64],
-    bounds: NDArray[np.int64],
+    partitions: Partitions,
     tables: Tables,
     ends: NDArray[np.bool_],
     reading: Reading,
@@ -42,35 +44,54 @@ def search(
     steps_max: int,
     matches: Matches,
 ) -> Any:
-    """All matches, from where `state` says; returns how it ended."""
+    """All matches that no later row can change, from where `state` says; returns how it ended."""
     follow = tables.follow
     follow_at = tables.follow_at
     count = tables.variable.size
     ended = Ended.DONE
-    while state[At.PARTITION] < bounds.size - 1:
-        first = bounds[state[At.PARTITION]]
-        last = bounds[state[At.PARTITION] + 1]
-        while state[At.ROW] < last:
-            start = state[At.ROW]
-            stop = last if reading.window_end.size == 0 else min(last, reading.window_end[start])
+    while state[At.PARTITION] < partitions.start.size:
+        partition = state[At.PARTITION]
+        first = partitions.bounds[partition]
+        held = partitions.bounds[partition + 1]
+        last = partitions.known[partition]
+        is_open = False
+        while partitions.start[partition] < last:
+            start = partitions.start[partition]
+            state[At.ROW] = start
+            stop = last
+            may_grow = not partitions.complete[partition]
+            if reading.window_end.size > 0:
+                stop = min(last, reading.window_end[start])
+                # The last known row may be before the last one that is there.
+                may_grow = may_grow and (reading.window_end[start] > held or stop < reading.window_end[start])
+            begins = count if start == partitions.origin[partition] else count + 1
             if state[At.DEPTH] < 0:
                 state[At.DEPTH] = 0
                 state[At.STEPS] = 0
                 state[At.ATTEMPT] += 1
-                path.place[0] = follow_at[count if start == first else count + 1]
+                path.place[0] = follow_at[begins]
             depth = state[At.DEPTH]
             answer = state[At.ANSWER]
             state[At.ANSWER] = -1
             result = np.int64(-1)
-            while depth >= 0 and result < 0 and ended == Ended.DONE:
+            while depth >= 0 and result < 0 and not is_open and ended == Ended.DONE:
                 row = start + depth
-                entries = path.position[depth - 1] if depth > 0 else (count if start == first else count + 1)
+                entries = path.position[depth - 1] if depth > 0 else begins
                 if row >= stop:
-                    if depth > 0 and (ends[entries] if row == last else _may_end(follow, follow_at, entries)):
+                    if may_grow and row == last:
+                        # The first way is preferred: only if it is to end here, no later row matters.
+                        if follow[follow_at[entries]] == ACCEPT:
+                            result = depth
+                        else:
+                            is_open = True
+                    elif depth > 0 and (ends[entries] if row == held else _may_end(follow, follow_at, entries)):
                         result = depth
                     else:
                         depth = _back(path, depth, state[At.ATTEMPT])
                     continue
+                if depth + 2 > path.position.size:
+                    ended = Ended.PATH_FULL
+                    break
                 goes_on = False
                 while path.place[depth] < follow_at[entries + 1]:
                     entry = follow[path.place[depth]]
@@ -83,6 +104,11 @@ def search(
                         ):
                             path.place[depth] += 1
                             continue
+                        if state[At.UNPAUSED] >= STEPS_UNPAUSED:
+                            state[At.UNPAUSED] = 0
+                            ended = Ended.PAUSE
+                            break
+                        state[At.UNPAUSED] += 1
                         state[At.STEPS] += 1
                         if state[At.STEPS] > steps_max:
                             ended = Ended.STEP_LIMIT
@@ -93,7 +119,7 @@ def search(
                         holding = True
                         asks = reading.asks[variable]
                         if asks or reading.conjunct_at[variable] < reading.conjunct_at[variable + 1]:
-                            _bind(reading, instances, path, bound, tables, state, first, last, start, depth)
+                            _bind(reading, instances, path, bound, tables, state, first, held, start, depth)
                             for conjunct in range(reading.conjunct_at[variable], reading.conjunct_at[variable + 1]):
                                 if not holds(predicates, instances, bound, values, conjunct):
                                     holding = False
@@ -112,11 +138,14 @@ def search(
                         break
                 if not goes_on and result < 0 and ended == Ended.DONE:
                     depth = _back(path, depth, state[At.ATTEMPT])
+            if is_open:
+                state[At.DEPTH] = -1
+                break
             state[At.DEPTH] = depth
             if ended != Ended.DONE:
                 break
             if result < 0:
-                state[At.ROW] += 1
+                partitions.start[partition] += 1
                 state[At.DEPTH] = -1
                 continue
             ended = _write(state, path, matches, result)
@@ -130,7 +159,7 @@ def search(
             if target <= start:
                 ended = Ended.NO_TARGET if target < 0 else Ended.TARGET_IS_FIRST
                 break
-            state[At.ROW] = target
+            partitions.start[partition] = target
         if ended != Ended.DONE:
             break
         state[At.PARTITION] += 1

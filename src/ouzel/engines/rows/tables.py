@@ -1,4 +1,4 @@
-"""The arrays of a row pattern: its automaton, the state of the search, and the matches."""
+"""The arrays of a row pattern: its automaton, the rows, the state of the search, and the matches."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ class Tables(NamedTuple):
     before: Cube[np.uint64]  # [byte of the positions, its value]: the positions that one of these may follow
     accepting: NDArray[np.uint64]
     ending: NDArray[np.uint64]  # where no row is left
+    continuing: NDArray[np.uint64]  # where it is not known which row comes next: all that may end or go on
     follow_at: NDArray[np.int32]  # where the list of each position begins; the two starts come last
     follow: NDArray[np.int32]
     variable: NDArray[np.int32]
@@ -45,13 +46,15 @@ class Ended(IntEnum):
     TARGET_IS_FIRST = 4  # it is the first row of the match: the search would never go on
     STEP_LIMIT = 5
     TEST = 6  # a condition that only the caller can test
+    PATH_FULL = 7  # the attempt needs more room
+    PAUSE = 8  # many steps were taken; the caller may be interrupted
 
 
 class At(IntEnum):
     """Where the search is: the entries of its state."""
 
     PARTITION = 0
-    ROW = 1
+    ROW = 1  # the first row of the attempt; -1: a new partition
     NUMBER = 2  # of the next match of the partition
     MATCHES = 3
     POSITIONS = 4
@@ -60,6 +63,30 @@ class At(IntEnum):
     STEPS = 6  # of this attempt
     ANSWER = 7  # of the caller to a test: 0 or 1; -1: none
     ATTEMPT = 8  # the number of attempts so far
+    UNPAUSED = 9  # steps since the last pause
+
+
+class Partitions(NamedTuple):
+    """The rows of partitions, one behind the other. More rows may come to each of them, unless it is `complete`.
+
+    A row is known if every row that conditions read from it is there. The search begins at `start` of a partition and
+    leaves there the first row whose match is not decided.
+    """
+
+    bounds: NDArray[np.int64]  # where each partition begins, and the number of rows
+    known: NDArray[np.int64]  # behind the last known row of each
+    origin: NDArray[np.int64]  # the first row that a partition ever had; -1 if it is not there any more
+    start: NDArray[np.int64]
+    complete: NDArray[np.bool_]
+
+
+class RowEvents(NamedTuple):
+    """The rows that an operator holds."""
+
+    key: NDArray[np.int32]  # of the partition
+    end: NDArray[np.int64]  # the tick
+    is_tried: NDArray[np.bool_]  # whether it starts a match is decided; it is held for others, or is about to leave
+    is_first: NDArray[np.bool_]  # of all rows that its partition ever had
 
 
 class Matches(NamedTuple):
@@ -105,7 +132,9 @@ class Reading(NamedTuple):
     label_nulls: Matrix[np.uint8]
     conjunct_at: NDArray[np.int32]  # the first conjunct of each variable
     asks: NDArray[np.bool_]  # the variables with a condition that only the caller can test
-    window_end: NDArray[np.int64]  # for each start the first row outside the window; empty without one
+    # For each start the first row outside the window; the row behind the partition if that row is yet to come, and one
+    # further if rows inside the window may still come. Empty without a window.
+    window_end: NDArray[np.int64]
 
 
 class Path(NamedTuple):

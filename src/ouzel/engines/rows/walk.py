@@ -4,6 +4,9 @@
 rest of the pattern can be completed from there. `walk` reads forwards and always takes the first position that is
 alive. The first way that can be completed is the preferred one, so nothing is taken back: both are linear in the rows,
 whatever the pattern.
+
+More rows of a partition may come later. `alive` assumes that they complete every way that reaches the last known row.
+So if `walk` reaches it, a way that is preferred to all others depends on later rows, and the match is not decided yet.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ouzel.engines.rows.tables import ACCEPT, At, Ended, Matches, Skipping, Tables
+from ouzel.engines.rows.tables import ACCEPT, At, Ended, Matches, Partitions, Skipping, Tables
 from ouzel.kernels.arrays import Matrix
 from ouzel.kernels.jit import helper, kernel
 
@@ -43,19 +46,21 @@ def by_key(codes: NDArray[np.int32], keys: int) -> Any:
 
 @kernel(allocates=True)
 def alive(
-    symbols: NDArray[np.uint8] | NDArray[np.uint64], bounds: NDArray[np.int64], tables: Tables, can: Matrix[np.uint64]
+    symbols: NDArray[np.uint8] | NDArray[np.uint64], partitions: Partitions, tables: Tables, can: Matrix[np.uint64]
 ) -> None:
     """The positions at which each row may be taken such that the pattern can be completed. `symbols` has the variables
-    whose conditions hold, one bit each."""
+    whose conditions hold, one bit each. Behind the last known row of a partition that is not complete, everything can
+    be completed."""
     taking = tables.taking
     before = tables.before
     words = can.shape[1]
-    for partition in range(bounds.size - 1):
-        first = bounds[partition]
-        last = bounds[partition + 1] - 1
+    for partition in range(partitions.start.size):
+        first = partitions.bounds[partition]
+        last = partitions.known[partition] - 1
+        ending = tables.ending if partitions.complete[partition] else tables.continuing
         if words == 1 and before.shape[0] == 1 and taking.shape[0] == 1:
             now = np.uint64(0)
-            reach = tables.ending[0]
+            reach = ending[0]
             for row in range(last, first - 1, -1):
                 now = reach & taking[0, symbols[row], 0]
                 can[row, 0] = now
@@ -63,7 +68,7 @@ def alive(
         else:
             for row in range(last, first - 1, -1):
                 for word in range(words):
-                    reach = tables.ending[word] if row == last else tables.accepting[word]
+                    reach = ending[word] if row == last else tables.accepting[word]
                     can[row, word] = reach
                 if row < last:
                     for byte in range(before.shape[0]):
@@ -77,6 +82,29 @@ def alive(
                     for byte in range(taking.shape[0]):
                         allowed |= taking[byte, (rest >> (_BYTE * np.uint64(byte))) & _LOW, word]
                     can[row, word] &= allowed
+
+
+@kernel
+def window_ends(
+    times: NDArray[np.uint64] | NDArray[np.float64],
+    valid: NDArray[np.bool_],
+    bounds: NDArray[np.int64],
+    window: np.uint64 | np.float64,
+    ends: NDArray[np.int64],
+) -> None:
+    """For each row the first row of its partition that is outside its window. Rows without a time are in no window, and
+    come before or after all others."""
+    for partition in range(bounds.size - 1):
+        end = bounds[partition]
+        last = bounds[partition + 1]
+        for row in range(bounds[partition], last):
+            if not valid[row]:
+                ends[row] = row + 1
+                continue
+            end = max(end, row + 1)
+            while end < last and valid[end] and times[end] - times[row] < window:
+                end += 1
+            ends[row] = end
 
 
 @helper
@@ -104,27 +132,27 @@ def next_start(positions, begin, end, start, variable, skipping, targets):
 def walk(
     state: NDArray[np.int64],
     can: Matrix[np.uint64],
-    bounds: NDArray[np.int64],
+    partitions: Partitions,
     tables: Tables,
     skipping: int,
     targets: NDArray[np.bool_],
     matches: Matches,
 ) -> Any:
-    """All matches, from where `state` says; returns how it ended. `targets`: the variables to skip to."""
+    """All matches that no later row can change, from where `state` says; returns how it ended. `targets`: the variables
+    to skip to."""
     follow = tables.follow
     follow_at = tables.follow_at
     count = tables.variable.size
     partition = state[At.PARTITION]
-    start = state[At.ROW]
     number = state[At.NUMBER]
     found = state[At.MATCHES]
     used = state[At.POSITIONS]
     ended = Ended.DONE
-    while partition < bounds.size - 1:
-        first = bounds[partition]
-        last = bounds[partition + 1]
+    while partition < partitions.start.size:
+        last = partitions.known[partition]
+        start = partitions.start[partition]
         while start < last:
-            entries = count if start == first else count + 1
+            entries = count if start == partitions.origin[partition] else count + 1
             position = -2
             for place in range(follow_at[entries], follow_at[entries + 1]):
                 entry = follow[place]
@@ -139,6 +167,7 @@ def walk(
                 break
             row = start
             written = used
+            is_open = False
             while position != ACCEPT:
                 if written == matches.positions.size:
                     ended = Ended.POSITIONS_FULL
@@ -147,6 +176,8 @@ def walk(
                 written += 1
                 row += 1
                 if row == last:
+                    # The first way is preferred: only if it is to end here, no later row matters.
+                    is_open = not partitions.complete[partition] and follow[follow_at[position]] != ACCEPT
                     break
                 here = position
                 position = ACCEPT
@@ -155,7 +186,7 @@ def walk(
                     if entry == ACCEPT or is_in(can, row, entry):
                         position = entry
                         break
-            if ended != Ended.DONE:
+            if is_open or ended != Ended.DONE:
                 break
             matches.partition[found] = partition
             matches.start[found] = start
@@ -169,13 +200,13 @@ def walk(
                 ended = Ended.NO_TARGET if target < 0 else Ended.TARGET_IS_FIRST
                 break
             start = target
+        partitions.start[partition] = start
+        state[At.ROW] = start
         if ended != Ended.DONE:
             break
         partition += 1
-        start = last
         number = 1
     state[At.PARTITION] = partition
-    state[At.ROW] = start
     state[At.NUMBER] = number
     state[At.MATCHES] = found
     state[At.POSITIONS] = used

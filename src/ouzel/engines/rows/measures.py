@@ -1,0 +1,292 @@
+"""The rows of the answer: what the rows of each match see of it, and the columns made of that."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ouzel.bind.literals import DECIMAL_DIGITS_MAX
+from ouzel.bind.model import Aggregation, Attribute, Bound, Kind
+from ouzel.bind.row_patterns import MATCH_NUMBER, Row, Rows
+from ouzel.engines.rows.frames import RowFrame, SortedRows, picked, ranks_of, reads_label
+from ouzel.engines.rows.plan import RowPlan
+from ouzel.engines.rows.suffixes import SuffixView
+from ouzel.engines.rows.tables import Entries, Matches
+from ouzel.engines.rows.views import counts, extremes, float_sums, integer_sums, visible_rows
+from ouzel.errors import LimitError
+from ouzel.lang import row_syntax
+from ouzel.runtime.expressions import evaluate
+from ouzel.runtime.values import Column, arrow, as_integers, from_engine, is_computed, join, split, to_float, valids
+
+OVERLAPPING_ROWS_MAX = 50_000_000
+
+
+class MatchView:
+    """The rows of all matches one behind the other, and what each of them sees. An empty match has one row."""
+
+    def __init__(self, plan: RowPlan, rows: SortedRows, matches: Matches) -> None:
+        self._plan = plan
+        self._rows = rows
+        self._matches = matches
+        self._variable = np.append(plan.tables.variable, -1)
+        sizes = np.maximum(matches.length, 1)
+        self.entry_at = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+        self.entries = int(self.entry_at[-1])
+        self.match = np.repeat(np.arange(len(sizes)), sizes)
+        self.positions = matches.positions
+        self.empty = matches.length == 0
+        if self.empty.any():
+            self.positions = np.full(self.entries, -1, np.int32)
+            taken = np.ones(self.entries, bool)
+            taken[self.entry_at[:-1][self.empty]] = False
+            self.positions[taken] = matches.positions
+        self.place = matches.start[self.match] + np.arange(self.entries) - self.entry_at[:-1][self.match]
+        self.starts = matches.start
+        self.last_entries = self.entry_at[1:] - 1
+        self._found: dict[tuple[frozenset[int] | None, bool, int], np.ndarray] = {}
+
+    def member(self, variables: frozenset[int] | None) -> np.ndarray:
+        if variables is None:
+            return np.ones(max(len(self._variable) - 1, 1), bool)
+        return np.isin(self._plan.tables.variable, list(variables))
+
+    def final(self, running: np.ndarray, final: bool) -> np.ndarray:
+        """For each row the value of its own, or that of the last row of its match."""
+        return running[(self.entry_at[1:] - 1)[self.match]] if final else running
+
+    def rows_of(self, row: Row) -> np.ndarray:
+        """The row of the table that a row of the pattern is, for each row of a match; -1 if there is none."""
+        if row.variables is None and not row.first and not row.offset:
+            found = np.where(self.positions < 0, -1, self.place) if self.empty.any() else self.place
+        else:
+            key = (row.variables, row.first, row.offset)
+            if key not in self._found:
+                longest = int((self.entry_at[1:] - self.entry_at[:-1]).max(initial=1))
+                found = np.empty(self.entries, np.int64)
+                visible_rows(
+                    Entries(self.entry_at, self._matches.start, self.positions, self.member(row.variables)), row.first,
+                    row.offset, np.empty(longest, np.int64), found,
+                )  # fmt: skip
+                self._found[key] = found
+            found = self._found[key]
+        found = self.final(found, row.final)
+        if row.shift:
+            bounds = self._rows.bounds
+            partition = self._matches.partition[self.match]
+            moved = found + row.shift
+            outside = (found < 0) | (moved < bounds[partition]) | (moved >= bounds[partition + 1])
+            found = np.where(outside, -1, moved)
+        return found
+
+    def labels(self, row: Row) -> Column:
+        """The variable of a row; null if it is not in the match."""
+        found = self.rows_of(row)
+        at = found - self._matches.start[self.match]
+        seen = self.entry_at[:-1][self.match] + at
+        inside = (found >= 0) & (at >= 0) & (at < self._matches.length[self.match])
+        position = np.where(inside, self.positions[np.where(inside, seen, 0)], -1)
+        names = pa.array(list(self._plan.query.variables) or [""], pa.large_string())
+        return picked(names, self._variable[position].astype(np.int64))
+
+    def total(self, expression: Aggregation) -> Column:
+        """An aggregate over the visible rows."""
+        if expression.function == MATCH_NUMBER:
+            return arrow(self._matches.number[self.match])
+        rows = self._plan.query.rows[expression.component]
+        assert isinstance(rows, Rows)
+        member = self.member(rows.variables)
+        entries = Entries(self.entry_at, self._matches.start, self.positions, member)
+        if expression.operand is not None and reads_label(expression.operand):
+            # A row may have another label in another match: the values are those of entries.
+            entries = entries._replace(starts=self.entry_at[:-1].copy())
+        if expression.operand is None:
+            out = np.empty(self.entries, np.int64)
+            counts(entries, np.zeros(0, bool), out)
+            return arrow(self.final(out, rows.final))
+        column = self._operand(expression.operand)
+        if expression.function == "count":
+            out = np.empty(self.entries, np.int64)
+            counts(entries, np.ascontiguousarray(_valid(column)), out)
+            return arrow(self.final(out, rows.final))
+        if expression.function in ("min", "max"):
+            places = np.empty(self.entries, np.int64)
+            if pa.types.is_null(column.type):
+                return pa.nulls(self.entries)
+            extremes(entries, ranks_of(column), _valid(column), expression.function == "max", places)
+            return picked(column, self.final(places, rows.final))
+        return self._sum(expression, column, entries, rows.final)
+
+    def _operand(self, operand: Bound) -> Column:
+        """The values that an aggregate ranges over: for every row of the table, or for every entry if they depend on
+        labels."""
+        if not reads_label(operand):
+            return evaluate(operand, RowFrame(self._rows.count, self._rows, lambda _: None))
+        names = pa.array(list(self._plan.query.variables) or [""], pa.large_string())
+        own = picked(names, self._variable[self.positions].astype(np.int64))
+        return evaluate(operand, RowFrame(self.entries, self._rows, lambda _: self.place, lambda _: own))
+
+    def _sum(self, expression: Aggregation, column: Column, entries: Entries, final: bool) -> Column:
+        if pa.types.is_null(column.type):
+            return pa.nulls(self.entries, pa.float64() if expression.function == "avg" else pa.null())
+        exists = np.empty(self.entries, bool)
+        if expression.function == "avg" or expression.type.kind is Kind.FLOAT:
+            values, valid = split(to_float(column), np.float64)
+            reals = np.empty(self.entries, np.float64)
+            float_sums(entries, values, valid, reals, exists)
+            if expression.function == "avg":
+                number = np.empty(self.entries, np.int64)
+                counts(entries, np.ascontiguousarray(valid), number)
+                reals = reals / np.maximum(number, 1)
+            return join(self.final(reals, final), self.final(exists, final), pa.float64())
+        values, valid = as_integers(column)
+        totals = np.empty(self.entries, np.int64)
+        integer_sums(entries, values, valid, totals, exists)
+        totals, exists = self.final(totals, final), self.final(exists, final)
+        if expression.type.kind is not Kind.DECIMAL:
+            return join(totals, exists, pa.int64())
+        exists &= np.abs(totals) < 10**DECIMAL_DIGITS_MAX
+        made = pc.cast(join(totals, exists, pa.int64()), pa.decimal128(DECIMAL_DIGITS_MAX + 1, 0))
+        scale = expression.type.scale
+        words = np.zeros((len(totals), 2), np.int64)
+        words[:, 0], words[:, 1] = totals, np.where(totals < 0, -1, 0)
+        kind = pa.decimal128(DECIMAL_DIGITS_MAX, scale)
+        valid_bits = pa.py_buffer(np.packbits(exists, bitorder="little"))
+        return pa.Array.from_buffers(kind, len(made), [valid_bits, pa.py_buffer(words)])
+
+    def lists(self, expression: Aggregation, entries: np.ndarray) -> Column:
+        """ARRAY_AGG at some entries."""
+        rows, operand = self._plan.query.rows[expression.component], expression.operand
+        assert isinstance(rows, Rows) and operand is not None
+        column = self._operand(operand)
+        values = from_engine(column, operand.type)
+        places = np.arange(self.entries) if reads_label(operand) else self.place
+        counted = (self.positions >= 0) & _valid(column)[places]
+        counted[counted] = self.member(rows.variables)[self.positions[counted]]
+        flat = places[counted]
+        seen = np.concatenate([np.zeros(1, np.int64), np.cumsum(counted)])
+        match = self.match[entries]
+        first = seen[self.entry_at[:-1][match]]
+        last = seen[self.entry_at[1:][match]] if rows.final else seen[entries + 1]
+        sizes = last - first
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+        if offsets[-1] > OVERLAPPING_ROWS_MAX:
+            raise LimitError(f"the lists of ARRAY_AGG have more than {OVERLAPPING_ROWS_MAX:,} values together")
+        within = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - first, sizes)
+        made = pa.ListArray.from_arrays(arrow(offsets).cast(pa.int32()), values.take(arrow(flat[within])))
+        # Over no rows an aggregate other than COUNT is null.
+        return pc.if_else(pa.array(sizes == 0), pa.scalar(None, made.type), made)
+
+
+def _valid(column: Column) -> np.ndarray:
+    """Where a column is not null."""
+    if pa.types.is_null(column.type):
+        return np.zeros(len(column), bool)
+    found: np.ndarray = valids(column)
+    return found
+
+
+# ── Output ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def written(plan: RowPlan, rows: SortedRows, view: MatchView | SuffixView) -> pa.Table:
+    """The rows of the answer."""
+    return _Output(plan, rows, view).table()
+
+
+class _Output:
+    def __init__(self, plan: RowPlan, rows: SortedRows, view: MatchView | SuffixView) -> None:
+        self._plan = plan
+        self._rows = rows
+        self._view = view
+
+    def table(self) -> pa.Table:
+        query = self._plan.query
+        view = self._view
+        if query.output is row_syntax.Rows.ONE:
+            written, places = view.last_entries, view.starts
+        else:
+            assert isinstance(view, MatchView)
+            excluded = np.append(self._plan.automaton.excluded, False)
+            kept = ~excluded[view.positions]
+            if query.output is row_syntax.Rows.OMIT_EMPTY:
+                kept &= view.positions >= 0
+            written = np.flatnonzero(kept)
+            places = view.place[written]
+        unmatched = np.zeros(0, np.int64)
+        if query.output is row_syntax.Rows.WITH_UNMATCHED:
+            assert isinstance(view, MatchView)
+            is_matched = np.zeros(self._rows.count, bool)
+            is_matched[view.place] = True
+            unmatched = np.flatnonzero(~is_matched)
+        names, columns = [], []
+        all_rows = np.concatenate([places, unmatched])
+        keys, others = self._keys(all_rows), self._others(all_rows)
+        for name, column in [*keys, *others[0], *self._measures(written, len(unmatched)), *others[1]]:
+            names.append(name)
+            columns.append(column)
+        if not columns:
+            # MEASURES and PARTITION BY may both be left out: rows without columns.
+            return pa.table({"": pa.nulls(len(written))}).select([])
+        return pa.table(columns, names=names)
+
+    def _keys(self, places: np.ndarray) -> list[tuple[str, Column]]:
+        """The PARTITION BY columns."""
+        return [(column.name, self._value(column.expression, places)) for column in self._plan.query.partition]
+
+    def _value(self, expression: Bound, places: np.ndarray) -> Column:
+        if isinstance(expression, Attribute) and len(expression.path) == 1:
+            return picked(self._rows.raw(expression.path[0]), places)
+        frame = RowFrame(len(places), self._rows, lambda component: places)
+        return from_engine(evaluate(expression, frame), expression.type)
+
+    def _others(self, places: np.ndarray) -> tuple[list[tuple[str, Column]], list[tuple[str, Column]]]:
+        """Of ALL ROWS PER MATCH, the columns of ORDER BY and the other columns of the input."""
+        query = self._plan.query
+        if query.output is row_syntax.Rows.ONE:
+            return [], []
+        taken = {column.name for column in (*query.partition, *query.measures)}
+        ordering = [sort.expression.path[0] for sort in query.order if isinstance(sort.expression, Attribute)]
+        ordering = [name for name in dict.fromkeys(ordering) if name not in taken]
+        rest = [name for name in query.catalog.common or () if name not in {*taken, *ordering}]
+        first, last = ([(n, picked(self._rows.raw(n), places)) for n in names] for names in (ordering, rest))
+        return first, last
+
+    def _measures(self, written: np.ndarray, unmatched: int) -> list[tuple[str, Column]]:
+        view, query = self._view, self._plan.query
+
+        def rows_of(component: int) -> np.ndarray:
+            row = query.rows[component]
+            assert isinstance(row, Row)
+            found: np.ndarray = view.rows_of(row)[written]
+            return found
+
+        def label(component: int) -> Column:
+            row = query.rows[component]
+            assert isinstance(row, Row)
+            return view.labels(row).take(arrow(written))
+
+        def total(expression: Aggregation) -> Column:
+            if expression.function == "array_agg":
+                assert isinstance(view, MatchView)
+                return view.lists(expression, written)
+            return view.total(expression).take(arrow(written))
+
+        frame = RowFrame(len(written), self._rows, rows_of, label, total)
+        found = []
+        for measure in query.measures:
+            column = self._measure(measure.expression, frame)
+            if unmatched:
+                column = pa.concat_arrays([column, pa.nulls(unmatched, column.type)])
+            found.append((measure.name, column))
+        return found
+
+    def _measure(self, expression: Bound, frame: RowFrame) -> Column:
+        if isinstance(expression, Attribute) and (len(expression.path) == 1 or not is_computed(expression.type)):
+            # A column in its own type, as it is in the input.
+            column = self._rows.raw(expression.path[0])
+            for name in expression.path[1:]:
+                column = pc.struct_field(column, name)
+            rows = frame.rows_of(expression.component)
+            return column if rows is None else picked(column, rows)
+        return from_engine(evaluate(expression, frame), expression.type)

@@ -1,0 +1,74 @@
+"""`ouzel.match_recognize`: SQL's row pattern recognition over tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ouzel.bind.model import Catalog
+from ouzel.bind.row_patterns import STEPS_MAX, BoundRowPattern
+from ouzel.bind.schema import attributes_of
+from ouzel.errors import InputError
+from ouzel.lang.parser import parse_row_pattern
+from ouzel.prepared import RowPatternQuery
+from ouzel.runtime.calls import interruptible
+from ouzel.runtime.inputs import as_table
+from ouzel.runtime.layout import Layout
+from ouzel.runtime.program import Program
+from ouzel.runtime.session import Session
+
+# The rows of a table have no time: a column says that all come at once.
+ALL_AT_ONCE = "ouzel time"
+
+
+def match_recognize(
+    table: Any,
+    clause: str,
+    *,
+    params: Mapping[str, Any] | None = None,
+    max_steps_per_match: int = STEPS_MAX,
+) -> pa.Table:
+    """The rows that SQL's `table MATCH_RECOGNIZE (clause)` gives.
+
+    `table` is any input that `ouzel.match` takes. `clause` is the text in the parentheses. `params` has the values of
+    its `:name` parameters. A search for one match that takes more than `max_steps_per_match` steps stops with an error;
+    only conditions that read the match, such as `SUM(A.x) < 100`, are searched.
+
+    For rows that come in a stream give `ouzel.Engine` the text with MATCH_RECOGNIZE around it.
+
+    >>> import ouzel
+    >>> ticks = [{"ts": 1, "price": 5}, {"ts": 2, "price": 3}, {"ts": 3, "price": 4}]
+    >>> ouzel.match_recognize(ticks, '''
+    ...     ORDER BY ts
+    ...     MEASURES FIRST(DOWN.ts) AS began, LAST(UP.price) AS price
+    ...     PATTERN (DOWN+ UP+)
+    ...     DEFINE DOWN AS price < PREV(price), UP AS price > PREV(price)''').to_pylist()
+    [{'began': 2, 'price': 4}]
+    """
+    events = as_table(table)
+    bound = bound_row_pattern(clause, events.schema, params, max_steps_per_match)
+    return interruptible(recognize, events, bound)
+
+
+def bound_row_pattern(
+    clause: str, schema: pa.Schema, params: Mapping[str, Any] | None = None, steps_max: int = STEPS_MAX
+) -> BoundRowPattern:
+    """A row pattern over tables of a schema."""
+    if type(steps_max) is not int or not 0 < steps_max < 2**63:
+        raise InputError(f"max_steps_per_match={steps_max!r} must be a positive integer")
+    query = RowPatternQuery("query", clause, parse_row_pattern(clause), dict(params or {}), steps_max)
+    return query.bind(Catalog(common=attributes_of(schema)))
+
+
+def recognize(table: pa.Table, pattern: BoundRowPattern) -> pa.Table:
+    """The rows of a row pattern over a table."""
+    time = ALL_AT_ONCE
+    while time in table.column_names:
+        time += "_"
+    timed = table.append_column(time, pa.array(np.zeros(table.num_rows, np.int64)))
+    session = Session(Program((), Layout(timed.schema, time, None), row_patterns=(pattern,)))
+    session.push(timed, zero_copy=True)
+    return session.finish()[pattern.name]
