@@ -17,6 +17,7 @@ from ouzel.runtime.engine import match_without
 from ouzel.runtime.program import make_program
 from ouzel.runtime.session import Session
 from tests.generate.cases import COLUMNS, Case, RandomCase, counted
+from tests.oracle.values import sort_key
 
 Way = Callable[[Case, random.Random], Any]
 
@@ -64,11 +65,18 @@ def streamed(case: Case, rng: random.Random) -> Any:
     delay = rng.choice([0, 0, 1, 3, 100])
     # An event may come after one that is at most `delay` later: sort by time plus a random part of the delay.
     arrival = sorted(range(len(times)), key=lambda row: (times[row] + rng.uniform(0, delay), rng.random()))
+    order = case.options.get("order", ())
+    moments = [(times[row], [sort_key(table[name][row].as_py()) for name in order]) for row in range(len(times))]
+    if order and not delay:
+        # An event at or before the last time and order is late.
+        arrival.sort(key=lambda row: moments[row])
     engine = ouzel.Engine(case.query, max_delay=delay, **case.options)
     rows: list[Any] = []
     start = 0
     while start < len(arrival):
         size = rng.choice([1, 1, 2, 3, 8])
+        while order and not delay and _divides(arrival, start + size, moments):
+            size += 1
         rows += engine.push(table.take(arrival[start : start + size]))["query"].to_pylist()
         start += size
         if rng.random() < 0.4:
@@ -78,6 +86,11 @@ def streamed(case: Case, rng: random.Random) -> Any:
     assert engine.late == 0
     finished = engine.finish()
     return case.read([*rows, *finished["query"].to_pylist()] if finished else rows)
+
+
+def _divides(arrival: list[int], place: int, moments: list[Any]) -> bool:
+    """Whether events before and after a place are simultaneous."""
+    return place < len(arrival) and moments[arrival[place - 1]] == moments[arrival[place]]
 
 
 def ways_of(case: Case) -> tuple[Way, ...]:

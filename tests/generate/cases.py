@@ -66,11 +66,13 @@ def _difference(found: Counter[str], want: Counter[str]) -> str | None:
 
 
 class RandomCase(NamedTuple):
-    """`types` are the declared attributes of each event type, or None. The column `n` numbers the events."""
+    """`types` are the declared attributes of each event type, or None. The column `n` numbers the events. `order` are
+    the columns that order events of one time."""
 
     text: str
     events: list[Event]
     types: Types | None
+    order: tuple[str, ...] = ()
 
     @property
     def table(self) -> pa.Table:
@@ -83,14 +85,14 @@ class RandomCase(NamedTuple):
 
     @property
     def options(self) -> dict[str, Any]:
-        return COLUMNS
+        return {**COLUMNS, "order": self.order}
 
     @property
     def can_stream(self) -> bool:
         return "WITHIN" in self.text
 
     def expected(self) -> Counter[str]:
-        ((_, results),) = oracle.answer(self.text, self.events, types=self.types).items()
+        ((_, results),) = oracle.answer(self.text, self.events, types=self.types, order=self.order).items()
         return counted(result.row for result in results)
 
     read = staticmethod(counted)
@@ -110,6 +112,7 @@ class LastingCase(NamedTuple):
 
     text: str
     events: list[Event]
+    order: tuple[str, ...] = ()
 
     @property
     def table(self) -> pa.Table:
@@ -121,14 +124,14 @@ class LastingCase(NamedTuple):
 
     @property
     def options(self) -> dict[str, Any]:
-        return COLUMNS
+        return {**COLUMNS, "order": self.order}
 
     @property
     def can_stream(self) -> bool:
         return self.text.count("WITHIN") == 2
 
     def expected(self) -> Counter[str]:
-        return self.read(result.row for result in oracle.answer(self.text, self.events)["query"])
+        return self.read(result.row for result in oracle.answer(self.text, self.events, order=self.order)["query"])
 
     @staticmethod
     def read(rows: Iterable[Row]) -> Counter[str]:

@@ -19,6 +19,7 @@ from ouzel.runtime.engine import match_without
 from ouzel.runtime.program import Program, make_program
 from tests.golden.answers import Answer, Answers
 from tests.golden.format import NONE, Case
+from tests.oracle.values import sort_key
 
 # Longer than any case lasts, so that it changes no answer.
 ENDLESS_TICKS = 2**60
@@ -44,13 +45,15 @@ def options(case: Case) -> dict[str, Any]:
 
 
 def batches_of_one(case: Case) -> Iterator[Any]:
-    """The events one by one in order of time; with separate tables, every batch has all of them."""
+    """The events one by one in order of time and of the order= columns; with separate tables, every batch has all of
+    them."""
+    order = case.options.get("order", "").split()
     places = sorted(
-        (time.as_py(), str(name), row, name)
+        (time.as_py(), [sort_key(table.column(column)[row].as_py()) for column in order], str(name), row, name)
         for name, table in case.inputs.items()
         for row, time in enumerate(table.column(case.time_column))
     )
-    for _, _, row, owner in places:
+    for *_, row, owner in places:
         parts = {name: table.slice(row, 1 if name == owner else 0) for name, table in case.inputs.items()}
         yield parts.get(None, parts)
 

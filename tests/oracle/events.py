@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.oracle.values import sort_key
+
+# Where something is among the events of its time: before all of them, at some values of the order= columns, after all.
+Order = tuple[int, tuple[Any, ...]]
+BEFORE_EVENTS: Order = (-1, ())
+WITHOUT_ORDER: Order = (0, ())
+AFTER_EVENTS: Order = (1, ())
+# "The time and the values of the order= columns."
+Moment = tuple[int, Order]
 
 
 @dataclass(frozen=True)
@@ -20,6 +28,17 @@ class Event:
     start: int
     end: int
     attributes: Mapping[str, Any]
+    # "Total order": the values of the order= columns of the first and the last event.
+    start_order: Order = WITHOUT_ORDER
+    end_order: Order = WITHOUT_ORDER
+
+    @property
+    def starts_at(self) -> Moment:
+        return (self.start, self.start_order)
+
+    @property
+    def ends_at(self) -> Moment:
+        return (self.end, self.end_order)
 
     def __post_init__(self) -> None:
         assert self.start <= self.end, f"{self.type} starts at {self.start}, after its end {self.end}"
@@ -47,8 +66,14 @@ class EventTypes:
 
 
 def follows(next_event: Event, previous: Event) -> bool:
-    """ "One event follows another only if next.start > previous.end, strictly." """
-    return next_event.start > previous.end
+    """ "One event follows another only if next.start > previous.end, strictly", in moments."""
+    return next_event.starts_at > previous.ends_at
+
+
+def with_order(event: Event, order_columns: Sequence[str]) -> Event:
+    """The event at its place among those of its time; "events equal in all order columns remain simultaneous"."""
+    order: Order = (0, tuple(sort_key(event.attributes.get(name)) for name in order_columns))
+    return replace(event, start_order=order, end_order=order)
 
 
 def in_stream_order(
@@ -66,8 +91,8 @@ def in_stream_order(
     def place(event: Event) -> tuple[Any, ...]:
         columns = sorted(event.attributes if used_columns is None else used_columns)
         return (
-            event.end,
-            event.start,
+            event.ends_at,
+            event.starts_at,
             [sort_key(event.attributes.get(name)) for name in order_columns],
             not passes_some_component(event),
             sort_key(event.type),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.oracle.conditions import Component
-from tests.oracle.events import Event
+from tests.oracle.events import AFTER_EVENTS, BEFORE_EVENTS, Event, Moment, Order
 from tests.oracle.selection import Run, Selection
 
 
@@ -22,7 +22,7 @@ def _forbids(selection: Selection, run: Run, component: Component, event: Event)
     """ "Forbids an event of its type lying wholly strictly between ..., and satisfying every conjunct that names it."
     The equivalence tests name every component, "negative ones included"."""
     after, before = _interval(selection, run, component)
-    if not (component.is_of_right_type(event) and after < event.start and event.end < before):
+    if not (component.is_of_right_type(event) and after < event.starts_at and event.ends_at < before):
         return False
     conditions = selection.conditions
     positives = [selection.events[position] for bound in run for position in bound]
@@ -32,7 +32,7 @@ def _forbids(selection: Selection, run: Run, component: Component, event: Event)
     )
 
 
-def _interval(selection: Selection, run: Run, component: Component) -> tuple[int, int]:
+def _interval(selection: Selection, run: Run, component: Component) -> tuple[Moment, Moment]:
     """The ends of the open interval in which the component forbids."""
     events = [[selection.events[position] for position in bound] for bound in run]
     numbers = [positive.number for positive in selection.conditions.positives]
@@ -41,12 +41,12 @@ def _interval(selection: Selection, run: Run, component: Component) -> tuple[int
     first, last = events[0][0], events[-1][-1]
     if not bound_before:
         # "First in SEQ: the interval is (last.end - T, first.start)."
-        return last.end - _window(selection), first.start
+        return (last.end - _window(selection), AFTER_EVENTS), first.starts_at
     if not bound_after:
         # "Last in SEQ: (last.end, first.start + T)."
-        return last.end, first.start + _window(selection)
+        return last.ends_at, (first.start + _window(selection), BEFORE_EVENTS)
     # "Between the end of the last event bound before it and the start of the first bound after it."
-    return bound_before[-1][-1].end, bound_after[0][0].start
+    return bound_before[-1][-1].ends_at, bound_after[0][0].starts_at
 
 
 def match_end(selection: Selection, run: Run) -> int:
@@ -54,6 +54,11 @@ def match_end(selection: Selection, run: Run) -> int:
     if selection.conditions.components[-1].negated:
         return selection.events[run[0][0]].start + _window(selection) - 1
     return selection.events[run[-1][-1]].end
+
+
+def match_end_order(selection: Selection, run: Run) -> Order:
+    """With a negative last in SEQ a match ends after all events of that time."""
+    return AFTER_EVENTS if selection.conditions.components[-1].negated else selection.events[run[-1][-1]].end_order
 
 
 def _window(selection: Selection) -> int:

@@ -9,7 +9,7 @@ from ouzel.lang import syntax
 from ouzel.lang.syntax import Query, Reference
 from tests.oracle.aggregates import AggregateRow, grouping_expressions, rows_at_moments, with_implied_tests
 from tests.oracle.conditions import Conditions
-from tests.oracle.events import DerivedEvent, Event, EventTypes, in_stream_order
+from tests.oracle.events import AFTER_EVENTS, DerivedEvent, Event, EventTypes, in_stream_order, with_order
 from tests.oracle.expressions import Settings, attribute_path, children, is_own
 from tests.oracle.negation import stands
 from tests.oracle.output import CompressedMatches, Match, in_form, in_output_order, match_of
@@ -44,6 +44,7 @@ def answer(
     streams = {name: list(stream) for name, stream in events.items()} if isinstance(events, Mapping) else {}
     if not isinstance(events, Mapping):
         streams[INPUT] = list(events)
+    streams[INPUT] = [with_order(event, order) for event in streams.get(INPUT, [])]
     listed = named(queries)
     results: dict[str, list[Result]] = {}
     for name, query in in_order_of_composition(listed):
@@ -153,7 +154,9 @@ def derived_event(query: Query, name: str, result: Result) -> DerivedEvent:
     """ "The type of a derived event is its RETURN name, else its INTO name." """
     assert not isinstance(result, CompressedMatches), "a compressed row is no event"
     return_name = None if query.returns is None else query.returns.name
-    return DerivedEvent(return_name or query.into or name, result.start, result.end, result.row)
+    # "A row of an aggregate comes after all events of its time."
+    orders = (result.start_order, result.end_order) if isinstance(result, Match) else (AFTER_EVENTS, AFTER_EVENTS)
+    return DerivedEvent(return_name or query.into or name, result.start, result.end, result.row, *orders)
 
 
 __all__ = ["AggregateRow", "CompressedMatches", "Event", "EventTypes", "Match", "Result", "answer", "answer_one"]

@@ -11,9 +11,10 @@ from typing import Any
 from ouzel.lang import syntax
 from ouzel.lang.syntax import OutputForm
 from tests.oracle.conditions import Conditions
-from tests.oracle.events import Event, EventTypes
+from tests.oracle.events import Event, EventTypes, Order
+from tests.oracle.events import Moment as OrderedTime
 from tests.oracle.expressions import attribute, evaluate
-from tests.oracle.negation import match_end
+from tests.oracle.negation import match_end, match_end_order
 from tests.oracle.selection import Run, Selection
 from tests.oracle.values import Elapsed, Lasting, Moment, Point
 
@@ -28,11 +29,21 @@ class Match:
     bound: Mapping[str, Event | tuple[Event, ...] | None]
     start: int
     end: int
+    start_order: Order
+    end_order: Order
     row: Mapping[str, Any]
     places: Mapping[str, tuple[int, ...]]
     reading: int
     partition: tuple[object, ...] | None
     partition_columns: Mapping[str, Any]
+
+    @property
+    def starts_at(self) -> OrderedTime:
+        return (self.start, self.start_order)
+
+    @property
+    def ends_at(self) -> OrderedTime:
+        return (self.end, self.end_order)
 
     @property
     def positions(self) -> tuple[int, ...]:
@@ -71,6 +82,8 @@ def match_of(selection: Selection, run: Run, reading: int) -> Match:
         bound=bound,
         start=start,
         end=end,
+        start_order=first.start_order,
+        end_order=match_end_order(selection, run),
         row={"start": start, "end": end, **_columns(selection, bound)},
         places={component.name: positions for component, positions in zip(conditions.positives, run, strict=True)},
         reading=reading,
@@ -144,7 +157,7 @@ def in_output_order(matches: Iterable[Match]) -> list[Match]:
     then smaller component numbers"."""
     return sorted(
         matches,
-        key=lambda match: (match.end, match.reading, match.start, match.positions, match.component_numbers),
+        key=lambda match: (match.ends_at, match.reading, match.starts_at, match.positions, match.component_numbers),
     )
 
 
@@ -173,7 +186,7 @@ def in_form(conditions: Conditions, matches: Sequence[Match]) -> list[Result]:
 
 def _starts_after_the_end(match: Match, earlier: Match) -> bool:
     """ "A match is output only if its start is after the end of the one output before it." """
-    return match.start > earlier.end
+    return match.starts_at > earlier.ends_at
 
 
 def _starts_with_another_event(match: Match, earlier: Match) -> bool:
@@ -211,9 +224,9 @@ def _compressed(matches: Sequence[Match]) -> Iterable[CompressedMatches]:
     lists its matches, so their number always fits."""
 
     def moment_and_partition(match: Match) -> tuple[Any, ...]:
-        return (match.end, match.partition)
+        return (match.ends_at, match.partition)
 
-    for (end, _), together in groupby(sorted(matches, key=moment_and_partition), key=moment_and_partition):
+    for ((end, _), _), together in groupby(sorted(matches, key=moment_and_partition), key=moment_and_partition):
         group = tuple(together)
         row = {"end": end, **group[0].partition_columns, "count": Decimal(len(group))}
         yield CompressedMatches(min(match.start for match in group), end, row, group)

@@ -37,6 +37,7 @@ from ouzel.runtime.expressions import any_holds, constant
 from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.inputs import as_table, with_readable_time
 from ouzel.runtime.layout import Layout, ticks_of, widen
+from ouzel.runtime.moments import moments_of
 from ouzel.runtime.output import MatchesByPlace, MatchFrame
 from ouzel.runtime.program import make_program
 from ouzel.runtime.stream_order import stream_order, tie_break_columns
@@ -48,12 +49,14 @@ Run = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Events:
-    """An input in stream order. `rows[place]` is the input row of the event at a place."""
+    """An input in stream order. `rows[place]` is the input row of the event at a place. An event follows another if
+    its moment is larger."""
 
     query: BoundQuery
     layout: Layout
     table: pa.Table
     end: np.ndarray
+    moment: np.ndarray
     rows: np.ndarray
 
     @property
@@ -109,12 +112,18 @@ def read_events(
         table = with_readable_time(as_table(events), time)
         program = make_program(prepared, table.schema, time=time, type=type, order=order, time_unit=time_unit)
     (bound,) = program.queries
-    unordered = Events(bound, program.layout, table, ticks_of(table, program.layout), np.arange(table.num_rows))
+    ticks = ticks_of(table, program.layout)
+    moments = moments_of(table, ticks, program.layout)
+    unordered = Events(bound, program.layout, table, ticks, moments, np.arange(table.num_rows))
     places = _order(unordered)
     if places is None:
         return unordered
     return replace(
-        unordered, table=table.take(pa.array(places)), end=unordered.end[places], rows=places.astype(np.int64)
+        unordered,
+        table=table.take(pa.array(places)),
+        end=ticks[places],
+        moment=moments[places],
+        rows=places.astype(np.int64),
     )
 
 
@@ -138,8 +147,9 @@ def _order(events: Events) -> np.ndarray | None:
     names = [*events.layout.order, *tie_break_columns(plan, events.layout)]
     everyone = np.arange(events.count, dtype=np.int32)
     return stream_order(
-        events.end, events.end, _plays(events, plan), events.table.select(names), everyone, len(events.layout.order)
-    )
+        events.moment, events.moment, _plays(events, plan), events.table.select(names), everyone,
+        len(events.layout.order),
+    )  # fmt: skip
 
 
 def _plays(events: Events, plan: Plan) -> np.ndarray:

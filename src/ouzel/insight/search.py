@@ -140,7 +140,7 @@ class Search:
 
         keep(Bar.TYPE, self._is_of(component)[places])
         if run:
-            keep(Bar.ORDER, self.events.end[places[open_]] > self.events.end[run[-1][-1]])
+            keep(Bar.ORDER, self.events.moment[places[open_]] > self.events.moment[run[-1][-1]])
         if window:
             keep(Bar.WINDOW, self._in_window(places[open_]))
         for test in self._query.equivalences:
@@ -291,10 +291,7 @@ class Search:
         """The first negative component that forbids a complete run, and its event."""
         bound = self.bound(run)
         for negative in self._query.negatives:
-            after, before = self.interval(run, negative)
-            # Events are in the order of their ends.
-            first = int(np.searchsorted(self.events.end, after, side="right"))
-            last = max(first, int(np.searchsorted(self.events.end, before, side="left")))
+            first, last = self._inside(run, negative)
             inside = (first + np.flatnonzero(self._is_of(negative)[first:last])).astype(np.int32)
             for test in self._query.equivalences:
                 inside = inside[equivalence_holds(self.events, test, bound, negative.position, inside)]
@@ -304,6 +301,21 @@ class Search:
             if len(inside):
                 return Forbidden(run, negative, int(inside[0]))
         return None
+
+    def _inside(self, run: Run, negative: Component) -> tuple[int, int]:
+        """The places between which the component forbids events, as a slice."""
+        end, moment = self.events.end, self.events.moment
+        after, before = self.interval(run, negative)
+        first = int(np.searchsorted(end, after, side="right"))
+        last = int(np.searchsorted(end, before, side="left"))
+        before_it = [places[-1] for position, places in self.bound(run).items() if position < negative.position]
+        after_it = [places[0] for position, places in self.bound(run).items() if position > negative.position]
+        # Beside a bound event its moment decides.
+        if before_it:
+            first = int(np.searchsorted(moment, moment[before_it[-1]], side="right"))
+        if after_it:
+            last = int(np.searchsorted(moment, moment[after_it[0]], side="left"))
+        return first, max(first, last)
 
     def interval(self, run: Run, negative: Component) -> tuple[int, int]:
         """The component forbids events strictly between these ticks."""

@@ -41,7 +41,7 @@ from ouzel.runtime.calls import completed, exclusive, thread_count
 from ouzel.runtime.feeder import Feeder
 from ouzel.runtime.inbox import table_of
 from ouzel.runtime.inputs import as_table, check_inputs_by_type, is_rows, with_missing_columns, with_readable_time
-from ouzel.runtime.layout import Layout, catalog_of, conform, layout_of_table, ticks_of
+from ouzel.runtime.layout import ARRIVAL, Layout, catalog_of, conform, layout_of_table, ticks_of
 from ouzel.runtime.limits import Limits, limits_of
 from ouzel.runtime.problems import Answers, Problem
 from ouzel.runtime.program import Program, check_columns, event_types, make_program
@@ -268,7 +268,8 @@ class QuerySet(Feeder[Any]):
                 f"the answers of a set have a column 'query' with the id, and query '{id}' gives another of that name",
                 hint="write AS and another name for it in RETURN",
             )
-        if program.queries and prepared.types is None:
+        # Merged automata read the events of one time together.
+        if program.queries and prepared.types is None and not program.layout.is_ordered:
             made = session.merged.single(id, program.queries[0], owner, session.watermark)
             if made is not None:
                 self._take_single(id, *made)
@@ -415,7 +416,9 @@ class QuerySet(Feeder[Any]):
         time_unit = self._options["time_unit"]
         merged = Merged(layout, self._limits, time_unit=time_unit, merge=self._merge)
         self._set_delay(catalog_of(layout, time_unit=time_unit))
-        self._session = GrowingSession(Program((), layout, self._limits), merged)
+        session = GrowingSession(Program((), layout, self._limits), merged)
+        self._set_order(session)
+        self._session = session
         self._session.threads = thread_count(None)
         pending, places, self._registrations, self._places = self._registrations, self._places, [], {}
         try:
@@ -476,7 +479,7 @@ class QuerySet(Feeder[Any]):
             held = cls(
                 time=layout.time,
                 type=layout.type,
-                order=layout.order,
+                order=ARRIVAL if layout.by_arrival else layout.order,
                 time_unit=feeder["time_unit"],
                 max_delay=feeder["delay_ticks"],
                 limits=session.program.limits,

@@ -50,7 +50,7 @@ class GrowingSession(Session):
             return
         part = self._program.of(()).joined(fresh)
         for operator in self._run(part):
-            operator.advance(self._watermark)
+            operator.advance(self._until(operator, self._watermark))
         self._program, self._stored_program = self._program.joined([part]), None
         self.unmerged.begin(self._watermark)
 
@@ -94,6 +94,8 @@ class GrowingSession(Session):
 
     def _take(self, table: pa.Table, ticks: np.ndarray, zero_copy: bool) -> None:
         self._pending.append((table, ticks))
+        if self._moments is not None:
+            super()._take(table, ticks, zero_copy)
 
     def _take_ready(self, until: int) -> tuple[pa.Table, np.ndarray] | None:
         """Pending events at or before a tick, in order of time."""
@@ -115,7 +117,8 @@ class GrowingSession(Session):
         ready = self._take_ready(watermark)
         answers: dict[Any, pa.Table] = {}
         if ready is not None:
-            super()._take(*ready, zero_copy=False)
+            if self._moments is None:
+                super()._take(*ready, zero_copy=False)
             answers = self._read_merged(*ready)
         self.merged.evict(watermark)
         for name, rows in super().advance(watermark).items():

@@ -300,7 +300,9 @@ class Engine(Feeder[str]):
         if self._session is None:
             program = self._binder.program
             self._set_delay(program.catalog)
-            self._session = Session(program, keep_late=self._keep_late, isolates=True)
+            session = Session(program, keep_late=self._keep_late, isolates=True)
+            self._set_order(session)
+            self._session = session
             self._session.threads = thread_count(None)
             self._absent = AbsentColumns(program)
             self._many = ManyMatches(program, self._queries)

@@ -18,7 +18,7 @@ from ouzel.bind.model import Catalog
 from ouzel.errors import InputError, ProblemWarning, QueryError, argument
 from ouzel.lang.vocabulary import NANOSECONDS_OF_UNIT
 from ouzel.runtime.calls import Calls, exclusive
-from ouzel.runtime.layout import tick_of, ticks_of
+from ouzel.runtime.layout import ARRIVAL, tick_of, ticks_of
 from ouzel.runtime.problems import Answers, Problem
 from ouzel.runtime.session import EARLIEST, LATEST, Session
 
@@ -134,6 +134,18 @@ class Feeder(ABC, Generic[K]):
 
     def _set_delay(self, catalog: Catalog) -> None:
         self._delay_ticks = duration_ticks(self._max_delay, catalog, "max_delay")
+
+    def _set_order(self, session: Session) -> None:
+        """Without a delay, ordered events are read as they come."""
+        layout = session.program.layout
+        if layout.by_arrival and self._delay_ticks:
+            raise InputError(
+                argument("order", ARRIVAL),
+                " reads events as they come, so ",
+                argument("max_delay", self._max_delay),
+                " cannot wait for earlier ones; leave max_delay out, or name columns that order events of one time",
+            )
+        session.read_at_once(self._delay_ticks == 0)
 
     def _pushed(self, session: Session, events: pa.Table) -> int:
         """Push events; gives the watermark that follows the newest of all."""

@@ -16,7 +16,7 @@ from ouzel.kernels.arrays import text_of
 from ouzel.kernels.order import PADDING, gather, gather_bits, gather_bytes, gather_offsets
 from ouzel.runtime.expressions import cast
 from ouzel.runtime.layout import Layout
-from ouzel.runtime.values import Column, arrow, one_array, to_engine, truths
+from ouzel.runtime.values import Column, arrow, numbers, one_array, to_engine, truths
 
 
 class EventFrame:
@@ -59,7 +59,10 @@ class EventFrame:
         name = self._layout.time
         if name in self._table.column_names:
             return self.wide(component, name)
-        return ticks_to_time(gather(self._ticks, self._rows_of(component)), self._layout.schema.field(name).type)
+        return ticks_to_time(self._event_ticks(component), self._layout.schema.field(name).type)
+
+    def _event_ticks(self, component: int) -> np.ndarray:
+        return self._layout.ticks(gather(self._ticks, self._rows_of(component)))
 
     def raw(self, reference: Attribute) -> pa.Array:
         """An attribute in the type of the input; null if the event's type lacks it."""
@@ -115,8 +118,9 @@ class EventFrame:
         if reference.field is EventField.TYPE:
             return self.types(reference.component)
         if reference.field is EventField.START and self._layout.start is not None:
-            return self.wide(reference.component, self._layout.start)
-        return arrow(gather(self._ticks, self._rows_of(reference.component)))
+            starts = self.wide(reference.component, self._layout.start)
+            return starts if self._layout.scale is None else arrow(self._layout.ticks(numbers(starts)))
+        return arrow(self._event_ticks(reference.component))
 
     def lacks(self, reference: Attribute) -> np.ndarray | None:
         if reference.present_in is None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from datetime import date, datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -26,8 +26,70 @@ from ouzel.runtime.values import empty_table, numbers, one_array, retyped
 
 # A watermark at this tick has seen nothing, so no event can be at it.
 NEVER = -(2**63)
+_LATEST = 2**63 - 1
+# The value of order= that orders the events of one time as they arrive; a list of one column may have that name too.
+ARRIVAL = "arrival"
+Order: TypeAlias = Sequence[str]  # names of columns, or ARRIVAL
 # The column that names the input of a row, if there are several inputs.
 INPUT_TYPE = "event type"
+
+
+@dataclass(frozen=True, slots=True)
+class MomentScale:
+    """Moments: one number for the time of an event and its place among the events of that time (`order=`).
+
+    A tick has 2^bits moments, of which events use the first half. So a window of T ticks is `T * 2^bits - half`
+    moments, whatever the places of its first and last event are: kernels compare moments as they compare ticks.
+    """
+
+    bits: int
+    base: int  # the tick of moment 0
+
+    @property
+    def half(self) -> int:
+        """How many events with different places one tick may have."""
+        return 1 << (self.bits - 1)
+
+    def moments(self, ticks: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """The moments of events; InputError if one does not fit."""
+        if len(places) and int(places.max()) >= self.half:
+            raise InputError(
+                f"the columns of order= must have at most {self.half:,} different values at one time here, and one "
+                "time has more; give times in a finer unit, or with ouzel.match all events at once"
+            )
+        reach = 1 << (62 - self.bits)
+        if len(ticks) and (int(ticks.max()) - self.base >= reach or self.base - int(ticks.min()) > reach):
+            raise InputError(
+                f"with order= the times of a stream must be less than {reach:,} ticks from its first ones, and one is "
+                "not; give times in a coarser unit, such as microseconds"
+            )
+        moments: np.ndarray = (ticks - self.base << self.bits) + places
+        return moments
+
+    def ticks(self, moments: np.ndarray) -> np.ndarray:
+        """The ticks of moments."""
+        return (moments >> self.bits) + self.base
+
+    def window(self, ticks: int) -> int:
+        """A window of ticks, in moments."""
+        reach = 1 << (62 - self.bits)
+        return (min(ticks, reach) << self.bits) - self.half
+
+    def tick(self, moment: int) -> int:
+        """The tick of one moment."""
+        return (moment >> self.bits) + self.base
+
+    def end_of(self, tick: int) -> int:
+        """The last moment of a tick."""
+        reach = 1 << (62 - self.bits)
+        distance = tick - self.base
+        if distance >= reach:
+            return _LATEST
+        return NEVER if distance < -reach else (distance + 1 << self.bits) - 1
+
+    def after_events(self, moments: np.ndarray) -> np.ndarray:
+        """The last moment that an event may have, in the ticks of some moments."""
+        return (moments >> self.bits << self.bits) + (self.half - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +108,19 @@ class Layout:
     physical: Mapping[tuple[str, str], str] = dataclass_field(default_factory=dict)
     # The column with the start, in ticks, of events that last; None if every event starts at its time.
     start: str | None = None
+    # Whether events of one time are ordered as they arrive.
+    by_arrival: bool = False
+    # How the events of one time are ordered; None if nothing orders them.
+    scale: MomentScale | None = None
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether something orders the events of one time."""
+        return bool(self.order) or self.by_arrival
+
+    def ticks(self, moments: np.ndarray) -> np.ndarray:
+        """The ticks of moments; of ticks themselves if there is no scale."""
+        return moments if self.scale is None else self.scale.ticks(moments)
 
     def column(self, event_type: str | None, attribute: str) -> str:
         """The wide column that holds an attribute of an event type."""
@@ -58,10 +133,11 @@ def layout_of_table(
     time: str,
     type: str | None,
     only_type: str | None = None,
-    order: Sequence[str] = (),
+    order: Order = (),
 ) -> Layout:
     """The layout of one table whose `type` column names the event type of each row."""
-    for name in (time, *order, *([type] if type is not None else [])):
+    names = () if order == ARRIVAL else tuple(order)
+    for name in (time, *names, *([type] if type is not None else [])):
         if name not in schema.names:
             what = "time" if name == time else "type" if name == type else "order"
             raise InputError(
@@ -75,7 +151,7 @@ def layout_of_table(
         raise InputError(f"duplicate column '{sorted(repeated)[0]}' in the input; rename one")
     if type is not None and not _names_types(schema.field(type).type):
         raise InputError(f"the type column '{type}' is of type {schema.field(type).type}; it must be text")
-    return Layout(schema, time, type, only_type, tuple(order))
+    return Layout(schema, time, type, only_type, names, by_arrival=order == ARRIVAL)
 
 
 def _names_types(kind: pa.DataType) -> bool:
@@ -86,11 +162,16 @@ def _names_types(kind: pa.DataType) -> bool:
     return not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
-def layout_of_inputs(schemas: Mapping[str, pa.Schema], *, time: str, order: Sequence[str] = ()) -> Layout:
+def layout_of_inputs(schemas: Mapping[str, pa.Schema], *, time: str, order: Order = ()) -> Layout:
     """The layout of several tables, one per event type, combined into one wide table.
 
     Columns of one name and type share a wide column; if types differ, each event type has its own.
     """
+    if order == ARRIVAL:
+        raise InputError(
+            argument("order", ARRIVAL),
+            " needs one input, whose rows are in the order of arrival; of several tables, name columns that order them",
+        )
     fields: dict[str, pa.Field] = {INPUT_TYPE: pa.field(INPUT_TYPE, pa.string())}
     physical: dict[tuple[str, str], str] = {}
     for event_type, schema in schemas.items():

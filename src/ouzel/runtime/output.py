@@ -108,12 +108,13 @@ class Output:
             return self._of_columns(matches, self._taken)
         query = self._query
         table, ticks, rows, starts, ends = matches.table, matches.ticks, matches.rows, matches.starts, matches.ends
+        to_ticks = self._layout.ticks
         place = {c.position: i for i, c in enumerate(query.positives)}
         frame = EventFrame(query, self._layout, table, ticks, lambda c: rows[place[c]], len(rows[0]), alike=self._alike)
         first, last = query.positives[0].position, query.positives[-1].position
         columns: list[pa.Array] = [
-            frame.time(first) if starts is None else ticks_to_time(starts, self._time),
-            frame.time(last) if ends is None else ticks_to_time(ends, self.schema.field("end").type),
+            frame.time(first) if starts is None else ticks_to_time(to_ticks(starts), self._time),
+            frame.time(last) if ends is None else ticks_to_time(to_ticks(ends), self.schema.field("end").type),
         ]
         if query.returns is None:
             columns += [self.structs(frame, c, self.schema.field(c.variable).type) for c in query.positives]
@@ -126,6 +127,7 @@ class Output:
         table, ticks, rows = matches.table, matches.ticks, matches.rows
         starts = gather(ticks, rows[0]) if matches.starts is None else matches.starts
         ends = gather(ticks, rows[-1]) if matches.ends is None else matches.ends
+        starts, ends = self._layout.ticks(starts), self._layout.ticks(ends)
         columns = [ticks_to_time(starts, self._time), ticks_to_time(ends, self.schema.field(1).type)]
         columns += [take(one_array(table.column(name)), rows[place]) for place, name in taken]
         return pa.Table.from_arrays(columns, schema=self.schema)
@@ -135,8 +137,8 @@ class Output:
         query, schema, time = self._query, self.schema, self._time
         frame = MatchFrame(query, self._layout, matches)
         columns: list[pa.Array] = [
-            ticks_to_time(matches.starts, time),
-            ticks_to_time(matches.ends, schema.field("end").type),
+            ticks_to_time(self._layout.ticks(matches.starts), time),
+            ticks_to_time(self._layout.ticks(matches.ends), schema.field("end").type),
         ]
         if query.returns is not None:
             columns += [_returned(frame, column.expression, time) for column in query.returns]

@@ -35,7 +35,17 @@ from ouzel.plan.choose import check_rules, choose, make_plan
 from ouzel.plan.division import shared_columns
 from ouzel.plan.model import KeyStrategy, Plan, Statistics
 from ouzel.prepared import Query, RowPatternQuery, as_queries, bind_all
-from ouzel.runtime.layout import Layout, catalog_of, columns_of_rows, layout_of_inputs, layout_of_table, needed_columns
+from ouzel.runtime.layout import (
+    ARRIVAL,
+    Layout,
+    MomentScale,
+    Order,
+    catalog_of,
+    columns_of_rows,
+    layout_of_inputs,
+    layout_of_table,
+    needed_columns,
+)
 from ouzel.runtime.limits import Limits
 from ouzel.sealing import PROGRAM, decoding, seal, unseal
 
@@ -92,7 +102,12 @@ def _composed_layout(
                 fields[wide] = pa.field(wide, column.type)
                 physical[(producer.result_type, column.name)] = wide
     return Layout(
-        pa.schema(list(fields.values())), EVENT_END, EVENT_TYPE, order=(), physical=physical, start=EVENT_START
+        pa.schema(list(fields.values())),
+        EVENT_END,
+        EVENT_TYPE,
+        physical=physical,
+        start=EVENT_START,
+        scale=primary.scale,
     )
 
 
@@ -256,11 +271,22 @@ def make_program(
             choose(query).check_stream(query, rules_off)
     for query in bound:
         check_model(query, model)
+        check_order(query, layout)
     for sentence in names_without_use(bound, model):
         warnings.warn(sentence, ModelWarning, stacklevel=6)
     return Program(
         bound, layout, limits or Limits(), tuple(rules_off), statistics or Statistics(), algebra, model, row_patterns
     )
+
+
+def check_order(query: BoundQuery, layout: Layout) -> None:
+    """Refuse what is not defined where events of one time are ordered."""
+    if layout.is_ordered and query.emit_on_change:
+        raise InputError(
+            f"query '{query.name}' has EMIT ON CHANGE, which reads the events of one time together, so ",
+            argument("order"),
+            " cannot order them; leave one of the two out",
+        )
 
 
 def check_model(query: BoundQuery, model: LossModel | None) -> None:
@@ -288,13 +314,15 @@ def names_without_use(queries: Iterable[BoundQuery], model: LossModel | None) ->
                 yield f"{where} of the loss model has {quoted(name)}, which is no component of these queries; {hint}"
 
 
-def check_columns(time: Any, type: Any, order: Any, time_unit: Any) -> tuple[str, ...]:
-    """Refuse wrong options for columns before any event is seen; returns the names in `order`."""
+def check_columns(time: Any, type: Any, order: Any, time_unit: Any) -> Order:
+    """Refuse wrong options for columns before any event is seen; returns the names in `order`, or ARRIVAL."""
     for name, value in (("time", time), ("type", type), ("time_unit", time_unit)):
         if not isinstance(value, str) and (value is not None or name == "time"):
             raise InputError(f"{name}= must be text, got {value!r}")
     if time_unit is not None:
         nanoseconds_of(time_unit)
+    if isinstance(order, str) and order == ARRIVAL:
+        return ARRIVAL
     # One name is a list of one, not a list of its letters.
     names = (order,) if isinstance(order, str) else tuple(order) if isinstance(order, Iterable) else (None,)
     if not all(isinstance(name, str) for name in names):
@@ -387,6 +415,8 @@ def dump(program: Program) -> bytes:
                 "type": layout.type,
                 "only_type": layout.only_type,
                 "order": list(layout.order),
+                "by_arrival": layout.by_arrival,
+                "scale": None if layout.scale is None else [layout.scale.bits, layout.scale.base],
                 "physical": [[event_type, name, wide] for (event_type, name), wide in layout.physical.items()],
             },
             "limits": asdict(program.limits),
@@ -425,6 +455,8 @@ def _loaded(data: dict[str, Any]) -> Program:
             type=layout["type"],
             only_type=layout["only_type"],
             order=tuple(layout["order"]),
+            by_arrival=layout.get("by_arrival", False),
+            scale=None if layout.get("scale") is None else MomentScale(*layout["scale"]),
             physical={(event_type, name): wide for event_type, name, wide in layout["physical"]},
         ),
         algebra=tuple(algebra),

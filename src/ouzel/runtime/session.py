@@ -16,14 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ouzel.algebra.model import BoundAlgebra, sources_of
-from ouzel.bind.model import BoundQuery
+from ouzel.bind.model import BoundQuery, TimeWindow
 from ouzel.bind.row_patterns import BoundRowPattern
 from ouzel.errors import OuzelError, StateError
 from ouzel.kernels.pauses import pause
 from ouzel.runtime.buffer import OpenKey
 from ouzel.runtime.calls import EVENTS_MIN, run_tasks
 from ouzel.runtime.inbox import Inbox, SmallBatch
-from ouzel.runtime.layout import Layout, conform, ticks_of
+from ouzel.runtime.layout import Layout, MomentScale, conform, ticks_of
+from ouzel.runtime.moments import Moments
 from ouzel.runtime.operator import Answer, Operator, operators_for
 from ouzel.runtime.problems import Problem, shown_time
 from ouzel.runtime.program import (
@@ -80,6 +81,8 @@ class Session:
         self._queries: dict[str, AnyQuery] = {}
         # The columns of each query's answer.
         self.schemas: dict[str, pa.Schema] = {}
+        # What orders the events of one time; None if nothing does.
+        self._moments = Moments(program.layout) if program.layout.is_ordered else None
         self._run(program, together)
         self._watermark = EARLIEST
         self.keep_late = keep_late  # for `take_late`
@@ -97,9 +100,11 @@ class Session:
 
     def _run(self, program: Program, together: Sequence[Sequence[str]] | None = None) -> list[Operator]:
         """Run the queries of a program; returns their operators."""
-        self._layouts |= layouts(program.members, program.layout)
+        scale = program.layout.scale
+        found = layouts(program.members, program.layout)
+        self._layouts |= {one.name: _layout_of(one, found[one.name]) for one in program.members}
         made = operators_for(
-            program.plans(),
+            (program if scale is None else _in_moments(program, scale)).plans(),
             self._layouts,
             program.limits,
             program.statistics,
@@ -138,14 +143,25 @@ class Session:
     def next_deadline(self) -> int | None:
         """The earliest tick at which time alone can complete something; None if there is none."""
         self._settle()
-        deadlines = [operator.next_deadline for operator in self._operators]
+        deadlines = [self._tick_of(operator, operator.next_deadline) for operator in self._operators]
+        if self._moments is not None:
+            deadlines.append(self._moments.earliest)
         return min((d for d in deadlines if d is not None), default=None)
+
+    def _tick_of(self, operator: Operator, deadline: int | None) -> int | None:
+        """A deadline of an operator as a tick."""
+        query = self._queries[self._operators[operator][0]]
+        scale = self._layouts[query.name].scale
+        if deadline is None or scale is None:
+            return deadline
+        return scale.tick(deadline)
 
     @property
     def held_events(self) -> int:
         """The number of held events, over all queries."""
         self._settle()
-        return sum(operator.held_events for operator in self._operators)
+        held = 0 if self._moments is None else self._moments.held
+        return held + sum(operator.held_events for operator in self._operators)
 
     @property
     def open_events(self) -> dict[str, int]:
@@ -165,7 +181,13 @@ class Session:
         not separate events by key."""
         self._settle()
         operator = self._operator_of.get(query)
-        return None if operator is None else operator.open_by_key(self._watermark)
+        if operator is None:
+            return None
+        scale = self._layouts[query].scale
+        if scale is None:
+            return operator.open_by_key(self._watermark)
+        found = operator.open_by_key(scale.end_of(self._watermark))
+        return None if found is None else [(values, count, scale.tick(oldest)) for values, count, oldest in found]
 
     @property
     def statistics(self) -> dict[str, dict[str, int]]:
@@ -174,10 +196,17 @@ class Session:
         counted = {names[0]: operator.statistics for operator, names in self._operators.items()}
         return {name: counted.get(name, {}) for name in self.schemas}
 
+    def read_at_once(self, at_once: bool) -> None:
+        """Whether ordered events are read as they come; an event at or before the last one is late then."""
+        if self._moments is not None:
+            self._moments.at_once = at_once
+
     def push_small(self, events: Any) -> int | None:
         """Take in a small push as it came: a list of dictionaries, a RecordBatch or a Table. Returns the tick of the
         newest event so far, or None if the push must be converted first."""
         inbox = self._inbox
+        if self._moments is not None:
+            return None
         if inbox.would_overflow(len(events) if isinstance(events, list) else events.num_rows):
             self._catch_up()
         if not inbox.add(events, self._watermark):
@@ -223,13 +252,22 @@ class Session:
             on_time = ticks > self._watermark
             self._set_aside(table.filter(pa.array(~on_time)))
             table, ticks = table.filter(pa.array(on_time)), ticks[on_time]
+        if self._moments is not None and (late := self._moments.is_late(table, ticks)).any():
+            self._set_aside(table.filter(pa.array(late)))
+            table, ticks = table.filter(pa.array(~late)), ticks[~late]
         if len(ticks):
             self._newest = max(self._newest, int(ticks.max()))
             self._inbox.staged(self._newest)
             self._take(table, ticks, zero_copy)
 
     def _take(self, table: pa.Table, ticks: np.ndarray, zero_copy: bool) -> None:
-        """Pass events that are not late to the operators."""
+        """Pass events that are not late to the operators, or hold them until their order is known."""
+        if self._moments is not None:
+            self._moments.add(table, ticks, zero_copy=zero_copy)
+            return
+        self._stage_all(table, ticks, zero_copy)
+
+    def _stage_all(self, table: pa.Table, ticks: np.ndarray, zero_copy: bool) -> None:
         self._unread += len(ticks)
         for _ in self._each(lambda operator: self._stage(operator, table, ticks, zero_copy)):
             pass
@@ -239,6 +277,9 @@ class Session:
         query = self._queries[self._operators[operator][0]]
         if not reads_input(query):
             return
+        scale = self._program.layout.scale
+        if scale is not None and self._layouts[query.name].scale is None:
+            ticks = scale.ticks(ticks)
         if is_composed(query):
             # Composed queries also hold matches of other queries, so only the needed columns are kept.
             table, zero_copy = widen_input(table, ticks, self._program.layout, self._layouts[query.name]), False
@@ -347,9 +388,11 @@ class Session:
     def _read(self, watermark: int) -> dict[str, pa.Table]:
         """What all events up to a tick complete."""
         self._stage_inbox(watermark)
+        if self._moments is not None:
+            self._number_events(self._moments, watermark)
         answers: dict[str, pa.Table] = {}
         # Matches passed on are at or before the watermark, so they are never late.
-        for found in self._each(lambda operator: operator.advance(watermark)):
+        for found in self._each(lambda operator: operator.advance(self._until(operator, watermark))):
             for name, answer in (found or {}).items():
                 if isinstance(answer, OuzelError):
                     if not self.isolates:
@@ -368,6 +411,43 @@ class Session:
         self._inbox.passed(watermark, deadline, room, held_room)
         return answers if len(answers) < 2 else {name: answers[name] for name in self.schemas if name in answers}
 
+    def _number_events(self, moments: Moments, watermark: int) -> None:
+        """Pass the events whose order is known to the operators."""
+        layout = self._program.layout
+        if layout.scale is None:
+            if not moments.held:
+                return
+            self._program = replace(self._program, layout=replace(layout, scale=moments.scale()))
+            self._stored_program = None
+            self._start_scale()
+        scale = self._program.layout.scale
+        assert scale is not None
+        ready = moments.take_ready(scale, watermark)
+        if ready is not None:
+            self._stage_all(ready.table, ready.moments, ready.zero_copy)
+
+    def _start_scale(self) -> None:
+        """Make the operators again, which have read no event yet: their windows are in moments from now on."""
+        answered = {name for names in self._operators.values() for name in names}
+        self._operators, self._operator_of = {}, {}
+        self._run(self._program)
+        removed = [name for names in self._operators.values() for name in names if name not in answered]
+        for name in removed:
+            self._detach(name)
+
+    def _until(self, operator: Operator, watermark: int) -> int:
+        """How far an operator may read: up to the watermark, or up to the last event that has an order."""
+        query = self._queries[self._operators[operator][0]]
+        scale = self._layouts[query.name].scale
+        if scale is None or watermark == LATEST:
+            return watermark
+        end = scale.end_of(watermark)
+        if isinstance(query, BoundQuery) and query.aggregates:
+            # A row of an aggregate comes after all events of its time.
+            return end
+        newest = None if self._moments is None else self._moments.newest
+        return end if newest is None else max(end, (newest[0] - scale.base << scale.bits) + newest[1])
+
     def _hand_on(self, producer: AnyQuery, answer: Answer) -> None:
         """Pass matches to the operators that read them."""
         assert isinstance(producer, BoundQuery)
@@ -376,7 +456,20 @@ class Session:
                 self._attempt(operator, self._stage_matches, operator, query, answer, producer)
 
     def _stage_matches(self, operator: Operator, query: AnyQuery, answer: Answer, producer: BoundQuery) -> None:
-        operator.stage(widen_matches(answer.table, answer.starts, producer, self._layouts[query.name]), answer.ends)
+        layout, scale = self._layouts[query.name], self._layouts[producer.name].scale
+        _, starts, ends = answer
+        if scale is None and layout.scale is not None:
+            scale = layout.scale
+            starts, ends = scale.moments(starts, np.zeros_like(starts)), scale.moments(ends, np.zeros_like(ends))
+            ends = scale.after_events(ends)
+        elif scale is not None and layout.scale is None:
+            starts, ends = scale.ticks(starts), scale.ticks(ends)
+        elif scale is not None:
+            # An aggregate, or a match that ends with its window, comes after all events of its tick.
+            after = scale.after_events(ends)
+            ends = after if producer.aggregates else np.minimum(ends, after)
+            starts = ends if producer.aggregates else starts
+        operator.stage(widen_matches(answer.table, starts, producer, layout), ends)
 
     def drop(self, name: str) -> bool:
         """Remove a query; False if it stays in the program, because others read what it writes, or because its operator
@@ -436,6 +529,8 @@ class Session:
             "newest": self._newest,
             "owed": [[name, writer.add_table(table)] for name, table in owed.items()],
             "keep_late": self.keep_late,
+            "scale": None if (scale := self._program.layout.scale) is None else [scale.bits, scale.base],
+            "moments": None if self._moments is None else self._moments.dump(writer),
             "late_events": [writer.add_table(table) for table in self._late_tables],
             "operators": [
                 {"queries": list(operator.schemas), "answered": names, "state": operator.dump(writer)}
@@ -456,6 +551,7 @@ class Session:
                     raise StateError("this snapshot is one of a stream on Spark, not one of an Engine")
                 stored = reader.bytes(reader.head["program"])
                 program = load(stored)
+            program = with_scale(program, reader.head)
             session = cls(program, keep_late=reader.head["keep_late"], together=together(reader.head))
             session._stored_program = stored
             session._load(reader, reader.head)
@@ -470,6 +566,8 @@ class Session:
         self._late_tables = [reader.table(number) for number in head["late_events"]]
         self.owed = {name: reader.table(number) for name, number in dict(head.get("owed", {})).items()}
         self._newest = head.get("newest", EARLIEST)
+        if self._moments is not None and head.get("moments") is not None:
+            self._moments.load(reader, head["moments"])
         self._inbox.staged(self._newest)
         self.problems = {plain["query"]: Problem.from_plain(plain) for plain in head.get("problems", [])}
         self.isolates = self.isolates or bool(self.problems)
@@ -481,6 +579,36 @@ class Session:
                     self._detach(name)
             if operator in self._operators:
                 operator.load(reader, stored["state"])
+
+
+def with_scale(program: Program, head: Mapping[str, Any]) -> Program:
+    """A program with the scale of a stored session."""
+    if head.get("scale") is None:
+        return program
+    return replace(program, layout=replace(program.layout, scale=MomentScale(*head["scale"])))
+
+
+def _layout_of(query: AnyQuery, layout: Layout) -> Layout:
+    """The layout of a query. Row patterns, the algebra and queries with THRESHOLD compare times alone."""
+    if not isinstance(query, BoundQuery) or query.threshold is not None:
+        return replace(layout, scale=None)
+    return layout
+
+
+def _in_moments(program: Program, scale: MomentScale) -> Program:
+    """A program whose windows are in moments, for plans."""
+
+    def changed(query: BoundQuery) -> BoundQuery:
+        window = query.window
+        if query.threshold is not None or not isinstance(window, TimeWindow) or window.ticks is None:
+            return query
+        return replace(query, window=replace(window, ticks=scale.window(window.ticks)))
+
+    rate = program.statistics.events_per_tick
+    statistics = program.statistics
+    if rate is not None:
+        statistics = replace(statistics, events_per_tick=rate / (1 << scale.bits))
+    return replace(program, queries=tuple(map(changed, program.queries)), statistics=statistics)
 
 
 def together(head: Mapping[str, Any]) -> list[list[str]]:

@@ -18,6 +18,7 @@ import bisect
 import contextlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, cast
 
@@ -50,6 +51,11 @@ _CHUNK_ROWS = 1 << 17
 
 def answers(program: Program, table: pa.Table, threads: int) -> dict[str, pa.Table]:
     """The rows of each query over an input that ends, as one thread gives them."""
+    if program.layout.is_ordered:
+        if not _is_simple(program) or _has_ties(conform(table, program.layout), program.layout):
+            return _in_one_thread(program, table)
+        # There is nothing to order.
+        program = replace(program, layout=replace(program.layout, order=(), by_arrival=False))
     if threads > 1 and table.num_rows >= EVENTS_MIN and _is_simple(program):
         table = conform(table, program.layout)
         # One thread decides what the error is. Any other exception is a fault of this module, and is raised.
@@ -60,6 +66,14 @@ def answers(program: Program, table: pa.Table, threads: int) -> dict[str, pa.Tab
             except _UnorderedError:
                 return _in_threads(program, table, threads, None)
     return _in_one_thread(program, table)
+
+
+def _has_ties(table: pa.Table, layout: Layout) -> bool:
+    """Whether two events have the same time."""
+    ticks = ticks_of(table, layout)
+    if first_disorder(ticks, strict=True) < 0:
+        return False
+    return first_disorder(np.sort(ticks), strict=True) >= 0
 
 
 def _is_simple(program: Program) -> bool:

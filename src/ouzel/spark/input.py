@@ -12,11 +12,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ouzel.errors import InputError
+from ouzel.errors import InputError, argument
 from ouzel.loss import LossModel
 from ouzel.prepared import Query
 from ouzel.runtime.feeder import duration_ticks
-from ouzel.runtime.layout import Layout
+from ouzel.runtime.layout import ARRIVAL, Layout
 from ouzel.runtime.limits import Limits, limits_of
 from ouzel.runtime.program import Program, make_program
 from ouzel.spark.launch import check_session
@@ -65,6 +65,12 @@ def bind_events(
     model: LossModel | None = None,
 ) -> Events:
     """Bind queries to a DataFrame, or to one for each event type."""
+    if order == ARRIVAL:
+        raise InputError(
+            argument("order", ARRIVAL),
+            " needs rows in the order of arrival, and the rows of a DataFrame have none; name columns that order "
+            "events of one time",
+        )
     options: dict[str, Any] = {
         "time": time, "type": type, "order": order, "time_unit": time_unit, "limits": limits_of(limits), "model": model,
     }  # fmt: skip

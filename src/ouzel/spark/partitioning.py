@@ -207,7 +207,9 @@ def plan_query_groups(
             plan = plans[family[0].name]
             keys = keys_of(plan, program.layout)
             total_keys: tuple[KeyPath, ...] = ()
-            if merge_totals and not keys and plan.counts_only and not is_composed(plan.query):
+            # Moments of different parts cannot be compared.
+            merges = merge_totals and not program.layout.is_ordered
+            if merges and not keys and plan.counts_only and not is_composed(plan.query):
                 total_keys = total_keys_of(plan, program.layout)
             members.setdefault((total_keys or keys, apart(plan), bool(total_keys)), []).append(plan.query)
     found: list[QueryGroupPlan] = []

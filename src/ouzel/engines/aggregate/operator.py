@@ -265,7 +265,7 @@ class AggregateOperator(StreamOperator[CounterInstances]):
         shown_groups = output.group[shown]
         groups = self._groups.show(shown_groups)
         starts = None if self._first_rows is None else self._first_rows[shown_groups]
-        return answer(self._query, self.schema, output.tick[shown], groups, values, starts)
+        return answer(self._query, self.schema, output.tick[shown], groups, values, starts, self._layout.scale)
 
     # ── A part of the stream ───────────────────────────────────────────────────────────────────────
 

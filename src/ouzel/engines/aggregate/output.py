@@ -39,9 +39,10 @@ from ouzel.plan.model import Plan
 from ouzel.runtime.codes import Coder
 from ouzel.runtime.expressions import evaluate
 from ouzel.runtime.frames import ticks_to_time
-from ouzel.runtime.layout import Layout, end_type
+from ouzel.runtime.layout import Layout, MomentScale, end_type
 from ouzel.runtime.operator import Answer
 from ouzel.runtime.output import attribute_type
+from ouzel.runtime.stream_order import ranks
 from ouzel.runtime.values import Column, engine_type, from_engine, numbers, one_array, output_type, to_engine, truths
 
 
@@ -81,13 +82,20 @@ def answer(
     keys: Sequence[pa.Array],
     values: Mapping[str, Column],
     starts: np.ndarray | None = None,
+    scale: MomentScale | None = None,
 ) -> Answer:
-    """The rows that HAVING lets through. Each is of one tick, and starts there unless `starts` are given.
+    """The rows that HAVING lets through. Each is of one tick, and starts there unless `starts` are given. With a scale,
+    `ticks` are moments, and the last row of a tick and group counts.
 
     `keys` are the GROUP BY columns in their output types, `values` the aggregates by name in engine form.
     """
     starts = ticks if starts is None else starts
     time = schema.field("end").type
+    if scale is not None and len(ticks):
+        kept = _last_of_ticks(scale.ticks(ticks), keys)
+        places = pa.array(kept)
+        ticks, starts, keys = ticks[kept], starts[kept], [column.take(places) for column in keys]
+        values = {name: column.take(places) for name, column in values.items()}
     if query.having is not None and len(ticks):
         known = {key.name: (column, key.type) for key, column in zip(query.group_by, keys, strict=True)}
         known |= {column.name: (values[column.name], column.type) for column in query.aggregates}
@@ -95,7 +103,7 @@ def answer(
         places = pa.array(kept)
         ticks, starts, keys = ticks[kept], starts[kept], [column.take(places) for column in keys]
         values = {name: column.take(places) for name, column in values.items()}
-    columns = [ticks_to_time(ticks, time), *keys]
+    columns = [ticks_to_time(ticks if scale is None else scale.ticks(ticks), time), *keys]
     for column in query.aggregates:
         if column.hidden:
             continue
@@ -106,6 +114,18 @@ def answer(
         else:
             columns.append(from_engine(value, column.type))
     return Answer(pa.table(columns, schema=schema), starts, ticks)
+
+
+def _last_of_ticks(ticks: np.ndarray, keys: Sequence[pa.Array]) -> np.ndarray:
+    """The last row of each tick and group, in the given order."""
+    columns = [ticks, *(ranks(one_array(key)) for key in keys)]
+    order = np.lexsort(columns[::-1])
+    is_last = np.zeros(len(ticks), bool)
+    is_last[-1:] = True
+    for column in columns:
+        ordered = column[order]
+        is_last[:-1] |= ordered[1:] != ordered[:-1]
+    return np.sort(order[is_last])
 
 
 def emitted(

@@ -165,6 +165,7 @@ class MatchesOperator(QueryOperator):
         self._query = plan.query
         self.name = plan.query.name
         self._limits = limits
+        self._scale = layout.scale
         self._window = plan.window_ticks
         self._inner = operator_for(plan.inner, layout, limits)
         self._groups: dict[Group, _GroupTotals] = {}
@@ -183,6 +184,9 @@ class MatchesOperator(QueryOperator):
     def answer(self, until: int) -> Answer:
         """What has changed up to a tick."""
         matches, starts, ends = self._inner.answer(until)
+        if self._scale is not None:
+            # Matches that end with their windows complete with the events of that tick.
+            ends = np.minimum(ends, self._scale.after_events(ends))
         if matches.num_rows:
             self._standing.append((matches, starts, ends))
         rows = self._rows(self._read(matches, starts, ends), until)
@@ -299,7 +303,7 @@ class MatchesOperator(QueryOperator):
         for number, column in enumerate(self._query.aggregates):
             found = [self._engine_value(column, values[number]) for _, _, values in rows]
             values[column.name] = pa.array(found, engine_type(column.type))
-        return answer(self._query, self.schema, ticks, keys, values)
+        return answer(self._query, self.schema, ticks, keys, values, scale=self._scale)
 
     def _engine_value(self, column: AggregateColumn, value: Any) -> Any:
         if value is None or column.function in ("avg", "min", "max"):

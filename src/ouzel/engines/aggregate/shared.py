@@ -244,7 +244,7 @@ class SharedOperator(Operator):
         shown, values = emitted(plan.query, plan.measures, after, before, output.completed[rows], [1.0] * sums)
         rows = rows[shown]
         groups = self._groups[name].show(output.group[rows])
-        return answer(plan.query, self._schemas[name], output.tick[rows], groups, values)
+        return answer(plan.query, self._schemas[name], output.tick[rows], groups, values, scale=self._layout.scale)
 
     # ── One by one ─────────────────────────────────────────────────────────────────────────────────
 

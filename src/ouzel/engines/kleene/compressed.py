@@ -90,7 +90,7 @@ def compressed_table(
 ) -> pa.Table:
     """The answer for some timestamps. `rows` gives the place of each event of the graphs in `table`."""
     graph = found.graph
-    columns: list[pa.Array] = [ticks_to_time(found.ends, schema.field("end").type)]
+    columns: list[pa.Array] = [ticks_to_time(layout.ticks(found.ends), schema.field("end").type)]
     # All events of a row have the values of its partition.
     first_rows = rows[graph.event_bounds[:-1]]
     for number, test in enumerate(plan.query.equivalences):

@@ -3,7 +3,6 @@ reading."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +17,7 @@ from ouzel.errors import LimitError
 from ouzel.plan.lowering import Lanes
 from ouzel.runtime.expressions import any_holds
 from ouzel.runtime.frames import EventFrame
-from ouzel.runtime.layout import Layout, ticks_of
+from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.operator import Answer, QueryOperator, operator_for
 from ouzel.runtime.output import output_schema
@@ -266,9 +265,11 @@ class _StreamOrder:
         return found
 
     def dump(self, writer: Writer) -> dict[str, Any]:
-        return {"pending": [writer.add_table(table) for table, _ in self._pending], "next": self._next}
+        return {
+            "pending": [[writer.add_table(table), writer.add_array(ticks)] for table, ticks in self._pending],
+            "next": self._next,
+        }
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
-        tables: Sequence[pa.Table] = [reader.table(number) for number in head["pending"]]
-        self._pending = [(table, ticks_of(table, self._given)) for table in tables]
+        self._pending = [(reader.table(table), reader.array(ticks)) for table, ticks in head["pending"]]
         self._next = head["next"]

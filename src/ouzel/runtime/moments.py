@@ -1,0 +1,187 @@
+"""The total order of events (docs/semantics.md, "Total order"): holds events until their order is known, and numbers
+the events of each tick.
+
+Events wait until the watermark passes their tick. If nothing may come late (`at_once`), they are numbered as they come,
+and an event at or before the last one is late.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ouzel.kernels.order import first_disorder, stable_order, ties
+from ouzel.runtime.layout import Layout, MomentScale, ticks_of
+from ouzel.runtime.snapshot import Reader, Writer
+from ouzel.runtime.stream_order import ranks
+from ouzel.runtime.values import one_array
+
+# How many ticks a stream may last after its first events: of microseconds 35 years, of nanoseconds 4.
+_REACH_BITS = 50
+_REACH_BITS_NANOSECONDS = 57
+# How many times as many events of one tick may come later as came first.
+_SPARE_BITS = 3
+
+
+class Ready(NamedTuple):
+    """Events whose order is known, with their moments."""
+
+    table: pa.Table
+    moments: np.ndarray
+    zero_copy: bool  # whether the table itself may be kept
+
+
+class Moments:
+    """Events of one stream that wait for their order, and the last event that has one."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self.at_once = False
+        self._held: list[tuple[pa.Table, np.ndarray]] = []
+        self._zero_copy = False
+        self._last: tuple[int, int] | None = None  # the tick and the place of the last event
+        self._last_row = layout.schema.empty_table()
+
+    @property
+    def held(self) -> int:
+        """The number of events that wait."""
+        return sum(len(ticks) for _, ticks in self._held)
+
+    @property
+    def earliest(self) -> int | None:
+        """The tick of the earliest event that waits."""
+        return min((int(ticks.min()) for _, ticks in self._held), default=None)
+
+    @property
+    def newest(self) -> tuple[int, int] | None:
+        """The tick and the place of the last numbered event, if events are numbered as they come."""
+        return self._last if self.at_once else None
+
+    def add(self, table: pa.Table, ticks: np.ndarray, *, zero_copy: bool) -> None:
+        """Take in events that are not late."""
+        if len(ticks):
+            self._held.append((table, ticks))
+            self._zero_copy = zero_copy
+
+    def is_late(self, table: pa.Table, ticks: np.ndarray) -> np.ndarray:
+        """Which events are at or before the last numbered one."""
+        if not self.at_once or self._last is None:
+            return np.zeros(len(ticks), bool)
+        late: np.ndarray = ticks < self._last[0]
+        tied = np.flatnonzero(ticks == self._last[0])
+        if len(tied) and not self._layout.by_arrival:
+            both = pa.concat_tables([self._last_row, table.take(pa.array(tied))])
+            places = _dense(np.zeros(len(tied) + 1, np.int64), self._ranks(both))
+            late[tied] = places[1:] <= places[0]
+        return late
+
+    def scale(self) -> MomentScale:
+        """A scale for the stream of the events that wait, and for what may follow them."""
+        ticks = np.concatenate([ticks for _, ticks in self._held])
+        found = ties(np.sort(ticks))
+        most = int(np.bincount(found.groups).max()) if len(found.groups) else 1
+        needed = most.bit_length() + 1
+        span = (int(ticks.max()) - int(ticks.min())).bit_length() + 1
+        kind = self._layout.schema.field(self._layout.time).type
+        in_nanoseconds = pa.types.is_timestamp(kind) and kind.unit == "ns"
+        bits = max(needed + _SPARE_BITS, 62 - (_REACH_BITS_NANOSECONDS if in_nanoseconds else _REACH_BITS))
+        return MomentScale(max(1, needed, min(bits, 61 - span)), int(ticks.min()))
+
+    def take_ready(self, scale: MomentScale, until: int) -> Ready | None:
+        """The events at or before a tick, or all of them if they are numbered as they come."""
+        if not self._held:
+            return None
+        held = self._held
+        table = held[0][0] if len(held) == 1 else pa.concat_tables([table for table, _ in held])
+        ticks = held[0][1] if len(held) == 1 else np.concatenate([ticks for _, ticks in held])
+        left: list[tuple[pa.Table, np.ndarray]] = []
+        if not self.at_once and int(ticks.max()) > until:
+            is_ready = ticks <= until
+            if not is_ready.any():
+                return None
+            left = [(table.filter(pa.array(~is_ready)), ticks[~is_ready])]
+            table, ticks = table.filter(pa.array(is_ready)), ticks[is_ready]
+        places = self._places(table, ticks)
+        moments = scale.moments(ticks, places)
+        self._held = left
+        if self.at_once:
+            newest = int(np.argmax(moments))
+            self._last, self._last_row = (int(ticks[newest]), int(places[newest])), table.slice(newest, 1)
+        return Ready(table, moments, self._zero_copy and len(held) == 1 and not left)
+
+    def _places(self, table: pa.Table, ticks: np.ndarray) -> np.ndarray:
+        """The place of each event among the events of its tick; equal if they remain simultaneous."""
+        places = np.zeros(len(ticks), np.int64)
+        order = None if first_disorder(ticks) < 0 else stable_order(ticks)
+        tied = ties(ticks if order is None else ticks[order])
+        if len(tied.positions):
+            rows = tied.positions if order is None else order[tied.positions]
+            if self._layout.by_arrival:
+                places[rows] = np.arange(len(rows)) - _firsts(tied.groups)
+            else:
+                places[rows] = _dense(tied.groups, self._ranks(table.take(pa.array(rows))))
+        if self._last is not None:
+            # These events come after all that are numbered.
+            places[ticks == self._last[0]] += self._last[1] + 1
+        return places
+
+    def _ranks(self, table: pa.Table) -> list[np.ndarray]:
+        return [ranks(one_array(table.column(name))) for name in self._layout.order]
+
+    def dump(self, writer: Writer) -> dict[str, Any]:
+        """Store everything; `load` takes what this returns."""
+        return {
+            "held": [writer.add_table(table) for table, _ in self._held],
+            "at_once": self.at_once,
+            "last": self._last,
+            "last_row": writer.add_table(self._last_row),
+        }
+
+    def load(self, reader: Reader, head: dict[str, Any]) -> None:
+        """Restore what `dump` stored."""
+        tables = [reader.table(number) for number in head["held"]]
+        self._held = [(table, ticks_of(table, self._layout)) for table in tables]
+        self.at_once = head["at_once"]
+        self._last = None if head["last"] is None else (head["last"][0], head["last"][1])
+        self._last_row = reader.table(head["last_row"])
+
+
+def moments_of(table: pa.Table, ticks: np.ndarray, layout: Layout) -> np.ndarray:
+    """Numbers that order the events of a whole input; the ticks themselves if nothing orders events of one time."""
+    if not layout.is_ordered or not len(ticks):
+        return ticks
+    events = Moments(layout)
+    events.add(table, ticks, zero_copy=True)
+    ready = events.take_ready(events.scale(), int(ticks.max()))
+    assert ready is not None
+    return ready.moments
+
+
+def _firsts(groups: np.ndarray) -> np.ndarray:
+    """For each member of ascending groups the place of the first of its group.
+
+    >>> _firsts(np.array([0, 0, 1, 1, 1])).tolist()
+    [0, 0, 2, 2, 2]
+    """
+    starts = np.flatnonzero(np.concatenate(([True], groups[1:] != groups[:-1])))
+    return np.repeat(starts, np.diff(np.concatenate((starts, [len(groups)]))))
+
+
+def _dense(groups: np.ndarray, keys: list[np.ndarray]) -> np.ndarray:
+    """For each member of a group its place among the different keys of the group.
+
+    >>> _dense(np.array([0, 0, 0, 1]), [np.array([5, 2, 5, 9])]).tolist()
+    [1, 0, 1, 0]
+    """
+    order = np.lexsort((*keys[::-1], groups))
+    is_new = np.zeros(len(groups), np.int64)
+    for key in (groups, *keys):
+        ordered = key[order]
+        is_new[1:] |= ordered[1:] != ordered[:-1]
+    numbers = np.cumsum(is_new)
+    first = numbers[_firsts(groups[order])]
+    places = np.empty(len(groups), np.int64)
+    places[order] = numbers - first
+    return places
