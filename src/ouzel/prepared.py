@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any, TypeAlias
@@ -14,10 +15,12 @@ from ouzel.bind import bind, bind_script, catalog_for, parameter_names, shapes
 from ouzel.bind.literals import Parameters
 from ouzel.bind.model import BoundQuery, Catalog
 from ouzel.bind.row_patterns import STEPS_MAX, BoundRowPattern, bind_row_pattern
+from ouzel.bind.schema import type_of
 from ouzel.bind.script import Member, bind_together
 from ouzel.errors import InputError, QueryError
 from ouzel.lang import parse_script, row_syntax, syntax
 from ouzel.lang.parser import is_row_pattern, parse_row_pattern
+from ouzel.lang.statements import Clause, clauses_of, is_statement
 from ouzel.notebook import Explanation, Picture, preformatted
 from ouzel.plan.choose import make_plan
 from ouzel.plan.explain import explain_together, explanation, render_explanation
@@ -159,6 +162,7 @@ def explain(
 ) -> Explanation | Picture:
     """The plan of a query and the reasons for it: its automaton, its operators, the rules, the kernel.
 
+    A text with MATCH_RECOGNIZE, or the text of such a clause, is explained too; its `types` are those of columns.
     `format` is text, json or svg. `params` gives the values of `:name` in texts. `distinct` gives the number of values
     of key attributes, `off` names rules to leave out. For several queries, as text or json, it also shows what they
     share; `rates` gives each type's share of all events.
@@ -166,6 +170,8 @@ def explain(
     >>> print(explain("PATTERN SEQ(A a, B b) WHERE [id] WITHIN 10").splitlines()[0])
     query query
     """
+    if isinstance(query, str) and (is_statement(query) or is_row_pattern(query)):
+        return _shown(_explain_row_patterns(query, format, params, types), format)
     if isinstance(query, Stream | AlgebraQuery):
         (expression,) = as_queries(query, params).values()
         plan = make_plan(expression.bind(_catalog(types)), off=off)
@@ -177,6 +183,38 @@ def explain(
     bound = made.bind(_catalog(made.types))
     plan = make_plan(bound, Statistics(distinct or {}), off=off)
     return _shown(render_explanation(explanation(plan), format), format)
+
+
+def row_patterns_of(text: str, params: Mapping[str, Any] | None = None) -> list[tuple[RowPatternQuery, Clause | None]]:
+    """The row patterns of a statement of SQL, each with its place, or the one that a text is."""
+    if is_row_pattern(text):
+        return [(RowPatternQuery("query", text, parse_row_pattern(text), dict(params or {})), None)]
+    clauses = clauses_of(text)
+    if not clauses:
+        raise QueryError("the statement has no MATCH_RECOGNIZE", hint="write FROM ticks MATCH_RECOGNIZE (…)")
+    found: list[tuple[RowPatternQuery, Clause | None]] = []
+    for number, clause in enumerate(clauses, 1):
+        with clause.placing():
+            tree = parse_row_pattern(clause.text)
+        used = parameter_names(tree)
+        own = {key: value for key, value in (params or {}).items() if key in used}
+        name = "query" if len(clauses) == 1 else f"clause_{number}"
+        found.append((RowPatternQuery(name, clause.text, tree, own), clause))
+    return found
+
+
+def _explain_row_patterns(
+    text: str, format: str, params: Mapping[str, Any] | None, types: Mapping[str, Any] | None
+) -> str:
+    catalog = Catalog(common=None if types is None else {name: type_of(one) for name, one in types.items()})
+    shown = []
+    for query, clause in row_patterns_of(text, params):
+        with nullcontext() if clause is None else clause.placing():
+            plan = make_plan(query.bind(catalog))
+        shown.append(render_explanation(explanation(plan), format))
+    if len(shown) > 1 and format == "svg":
+        raise InputError("several clauses are explained as text or json, not as 'svg'; explain them one by one")
+    return "\n\n".join(shown) if format != "json" or len(shown) == 1 else f"[{', '.join(shown)}]"
 
 
 def _shown(text: str, format: str) -> Explanation | Picture:

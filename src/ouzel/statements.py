@@ -69,15 +69,11 @@ class _Host:
         self.unused = set(self.params)
 
         def answered(clause: Clause) -> Token:
-            try:
+            with clause.placing():
                 params = self._params_of(clause)
                 found = match_recognize(self._table(clause), clause.text, params=params, max_steps_per_match=steps_max)
-            except QueryError as error:
-                raise clause.placed(error) from None
-            if not found.column_names:
-                raise clause.placed(
-                    QueryError("the clause gives no columns", text=clause.text, start=0, hint="add MEASURES")
-                )
+                if not found.column_names:
+                    raise QueryError("the clause gives no columns", text=clause.text, start=0, hint="add MEASURES")
             return Token("word", self._add(found), clause.at)
 
         try:

@@ -410,3 +410,15 @@ def test_mistakes_in_statements_name_their_place(run: Run, tmp_path: Path) -> No
     assert found.exit_code == 1 and "line 2" in found.output
     found = run("run", DIPS, "-i", f"{tmp_path}/*.csv")
     assert found.exit_code == 1 and "needs a name: write --input NAME=" in found.output
+
+
+def test_why_and_explain_of_statements(run: Run, tmp_path: Path) -> None:
+    store(tmp_path / "ticks.csv", TICKS)
+    statement = tmp_path / "dips.sql"
+    statement.write_text(DIPS, encoding="utf-8")
+    found = run("why", statement, "-i", tmp_path / "ticks.csv", "--param", "rise=1", "--start", "1")
+    assert found.exit_code == 0 and "UP: row 2" in found.output and "no match: row 2" in found.output
+    found = run("explain", statement, "--param", "rise=1")
+    assert found.exit_code == 0 and "UP if price > (PREV(price) + 1)" in found.output
+    found = run("explain", statement, "--param", "rise=1", "--svg", tmp_path / "plan.svg")
+    assert found.exit_code == 0 and (tmp_path / "plan.svg").read_text(encoding="utf-8").startswith("<svg")

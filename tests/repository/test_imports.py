@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "prepared": {"algebra", "bind", "lang", "notebook", "plan", "errors"},
     "query_set": {"engines", "runtime", "algebra", "prepared", "plan", "bind", "lang", "kernels", "sealing", "errors"},
     "statements": {"engines", "runtime", "bind", "lang", "errors"},
-    "insight": {"runtime", "prepared", "notebook", "plan", "bind", "lang", "errors"},
+    "insight": {"engines", "runtime", "prepared", "notebook", "plan", "bind", "lang", "errors"},
     # The public API too: workers compare its version with the driver's.
     "spark": {
         DOOR, "query_set", "engines", "algebra", "runtime", "prepared", "plan", "bind", "lang", "loss", "sealing",

@@ -22,6 +22,7 @@ from ouzel.bind.model import (
     NULL,
     OTHER,
     STRING,
+    UNKNOWN,
     Aggregation,
     Attribute,
     Bound,
@@ -121,6 +122,7 @@ class BoundRowPattern:
     skip_to: frozenset[int]
     rows: tuple[Row | Rows, ...]
     window: int | float | None  # a match is shorter than this in the first ORDER BY column
+    window_written: str
     columns: tuple[str, ...]  # that the clause reads
     steps_max: int  # of the search for one match
     time: str | None  # the column with the time of the rows of a stream; None over a table
@@ -230,6 +232,7 @@ class _Binder:
             skip_to=skip_to,
             rows=tuple(self.rows),
             window=window,
+            window_written=source.text[tree.within.span.start : tree.within.span.end] if tree.within else "",
             columns=tuple(sorted(self.read)),
             steps_max=self.steps_max,
             time=self.time,
@@ -291,6 +294,9 @@ class _Binder:
     def column(self, names: tuple[str, ...], span: Span) -> tuple[tuple[str, ...], Type]:
         """The column, or the field of a column, that a name means: in this case if there is one, else in any."""
         path = list(names)
+        if self.catalog.open:
+            self.read.add(path[0])
+            return names, UNKNOWN
         if path[0] not in self.columns:
             alike = [name for name in self.columns if name.lower() == path[0].lower()]
             if len(alike) > 1:
@@ -337,6 +343,8 @@ class _Binder:
         first = order[0].expression if order else None
         if first is not None and first.type.kind is Kind.TIMESTAMP:
             return TimeDomain(first.type, NANOSECONDS_OF_UNIT[first.type.unit or "us"])
+        if self.catalog.open:
+            return TimeDomain()
         return TimeDomain(INT)
 
     def _window(self, order: tuple[SortKey, ...], typing: Typing) -> int | float | None:
@@ -349,6 +357,8 @@ class _Binder:
         kind = order[0].expression.type
         if isinstance(extent, Constant) and extent.type == DURATION:
             extent = typing.ticks(extent, NANOSECONDS_OF_UNIT["days"] if kind.kind is Kind.DATE else None)
+        if kind == UNKNOWN and isinstance(extent, Constant) and isinstance(extent.value, int | float):
+            return extent.value
         if kind.kind not in (Kind.INT, Kind.FLOAT, Kind.TIMESTAMP, Kind.DATE):
             raise self.source.mistake(
                 f"WITHIN needs a time or a number in ORDER BY, got {described(kind)}", within.span

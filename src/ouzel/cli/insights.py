@@ -10,9 +10,20 @@ from rich.text import Text
 
 import ouzel
 from ouzel.cli.console import out, report_errors
-from ouzel.cli.options import ColumnOptions, OneQueryOptions, QueryArgument, named_value, takes_groups, write_picture
+from ouzel.cli.options import (
+    ColumnOptions,
+    OneQueryOptions,
+    QueryArgument,
+    QueryFile,
+    named_value,
+    takes_groups,
+    write_picture,
+)
 from ouzel.cli.run import InputOption
-from ouzel.cli.sources import find_sources, read_tables
+from ouzel.cli.sources import find_sources, named_sources, read_tables
+from ouzel.errors import InputError
+from ouzel.lang.parser import is_row_pattern
+from ouzel.lang.statements import is_statement
 
 
 @report_errors
@@ -41,12 +52,20 @@ def why_command(
       ouzel why theft.query --input readings.parquet --start tag_id=tag-0000042
       ouzel why theft.query -i readings.parquet --start 17
       ouzel why theft.query -i readings.parquet
+      ouzel why dips.sql -i ticks.parquet --start 17
     """
-    made = asked.one(query)
-    reason = ouzel.why(
-        events_of(input), made, _start(start), search_limit=search_limit,
-        **layout.as_arguments(),
-    )  # fmt: skip
+    text = QueryFile.read(query).text
+    if is_statement(text) or is_row_pattern(text):
+        tables = list(read_tables(named_sources(input)).values())
+        if len(tables) > 1:
+            raise InputError("give one --input: the table in front of MATCH_RECOGNIZE")
+        (table,) = tables
+        reason = ouzel.why(table, text, _start(start), params=asked.params, search_limit=search_limit)
+    else:
+        reason = ouzel.why(
+            events_of(input), asked.one_of(text), _start(start), search_limit=search_limit,
+            **layout.as_arguments(),
+        )  # fmt: skip
     console = out()
     console.print(reason.title, style="bold")
     for step in reason.steps:

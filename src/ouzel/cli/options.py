@@ -69,8 +69,12 @@ class OneQueryOptions(QueryOptions):
     name: Annotated[str | None, typer.Option("--query", help="Which query of a script.")] = None
 
     def one(self, given: str) -> ouzel.Query:
-        """The only query, or the named one of a script."""
-        found = self.queries(given)
+        """The only query, or the named one of a script, in a file or a text."""
+        return self.one_of(QueryFile.read(given).text)
+
+    def one_of(self, text: str) -> ouzel.Query:
+        """The only query of a text, or the named one."""
+        found = self.queries_of(text)
         if self.name is None and len(found) == 1:
             return next(iter(found.values()))
         if self.name is None or self.name not in found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -30,6 +31,8 @@ from ouzel.cli.results import Format, Results
 from ouzel.cli.run import FormatOption, OutputOption
 from ouzel.errors import OuzelError
 from ouzel.lang import syntax
+from ouzel.lang.parser import is_row_pattern
+from ouzel.lang.statements import is_statement
 
 Files = Annotated[
     list[str],
@@ -117,19 +120,23 @@ def explain_command(
     *,
     asked: OneQueryOptions,
 ) -> None:
-    """Show the plan of QUERY: its automaton, where conditions are tested, the rules, the kernel.
+    """Show the plan of QUERY, or of the MATCH_RECOGNIZE in it: its automaton, where conditions are tested, the kernel.
 
     \b
     Examples:
       ouzel explain theft.query
       ouzel explain theft.query --svg plan.svg
     """
-    made = asked.one(query)
+    text = QueryFile.read(query).text
+    if is_statement(text) or is_row_pattern(text):
+        explained = partial(ouzel.explain, text, params=asked.params)
+    else:
+        explained = partial(ouzel.explain, asked.one_of(text))
     if svg is not None:
-        write_picture(svg, ouzel.explain(made, "svg"))
+        write_picture(svg, explained(format="svg"))
         out().print(Text.assemble(("drawn", "green"), f"  {svg}"))
     else:
-        out().print(ouzel.explain(made, format.value))
+        out().print(explained(format=format.value))
 
 
 @report_errors

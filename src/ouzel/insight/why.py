@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,16 @@ from ouzel.bind.model import Component, Edge
 from ouzel.bind.readings import linear
 from ouzel.errors import InputError
 from ouzel.insight.events import Events, read_events
+from ouzel.insight.rows import reason_of
 from ouzel.insight.search import Found, Search
 from ouzel.insight.words import Words
+from ouzel.lang.parser import is_row_pattern
+from ouzel.lang.statements import is_statement
 from ouzel.lang.syntax import Contiguity, OutputForm, Strategy
 from ouzel.notebook import preformatted
 from ouzel.plan.diagram import label_of
-from ouzel.prepared import OneQuery, as_queries
+from ouzel.prepared import OneQuery, as_queries, row_patterns_of
+from ouzel.runtime.inputs import as_table
 
 SEARCH_LIMIT = 2_000
 # Without a start, try this many events and report the one that got furthest.
@@ -70,6 +75,9 @@ def why(
     event that has them. Without it, the events that may begin a match are tried in turn, and the one that got furthest
     is reported. The other arguments are those of `match`.
 
+    The query may be the text of a row pattern, or a statement of SQL with one. `events` is then the table in front of
+    MATCH_RECOGNIZE, and `start` is a row of it.
+
     >>> events = [
     ...     {"type": "Shelf", "ts": 1, "tag": 7}, {"type": "Shelf", "ts": 2, "tag": 8},
     ...     {"type": "Register", "ts": 3, "tag": 8}, {"type": "Exit", "ts": 5, "tag": 8},
@@ -88,6 +96,8 @@ def why(
          Exit at 5 (tag=8): [tag] differs, 8 is not 7
     no match: no event can be c
     """
+    if isinstance(query, str) and (is_statement(query) or is_row_pattern(query)):
+        return _why_row(events, query, start, params, search_limit)
     read = read_events(events, as_queries(query, params), time=time, type=type, order=order, time_unit=time_unit)
     if not read.count:
         raise InputError("there are no events, so nothing can begin a match")
@@ -119,13 +129,21 @@ def _place(events: Events, start: int | Mapping[str, Any]) -> tuple[int, str]:
         if not 0 <= start < events.count:
             raise InputError(f"there is no row {start}; the input has the rows 0 to {events.count - 1}")
         return int(np.flatnonzero(events.rows == start)[0]), ""
-    fitting = np.ones(events.count, bool)
+    fitting = _fitting(events.table, start)
+    # Prefer an event that can begin a match.
+    beginning = fitting & events.are_of(events.query.positives[0])
+    chosen = beginning if beginning.any() else fitting
+    count = int(chosen.sum())
+    return int(np.argmax(chosen)), f", the first of {count:,} such events" if count > 1 else ""
+
+
+def _fitting(table: pa.Table, start: Mapping[str, Any]) -> np.ndarray:
+    """Which rows have some values; at least one has."""
+    fitting = np.ones(table.num_rows, bool)
     for name, value in start.items():
-        if name not in events.table.column_names:
-            raise InputError(
-                f"there is no column '{name}'; the columns are {', '.join(map(repr, events.table.column_names))}"
-            )
-        column = events.table.column(name)
+        if name not in table.column_names:
+            raise InputError(f"there is no column '{name}'; the columns are {', '.join(map(repr, table.column_names))}")
+        column = table.column(name)
         try:
             wanted = pa.scalar(value).cast(column.type) if value is not None else None
             same = pc.is_null(column) if wanted is None else pc.fill_null(pc.equal(column, wanted), False)
@@ -135,11 +153,30 @@ def _place(events: Events, start: int | Mapping[str, Any]) -> tuple[int, str]:
     if not fitting.any():
         shown = ", ".join(f"{name}={value}" for name, value in start.items())
         raise InputError(f"there is no event with {shown}")
-    # Prefer an event that can begin a match.
-    beginning = fitting & events.are_of(events.query.positives[0])
-    chosen = beginning if beginning.any() else fitting
-    count = int(chosen.sum())
-    return int(np.argmax(chosen)), f", the first of {count:,} such events" if count > 1 else ""
+    return fitting
+
+
+def _why_row(
+    events: Any, text: str, start: int | Mapping[str, Any] | None, params: Mapping[str, Any] | None, limit: int
+) -> Why:
+    """The reason for a row of a table, by the only row pattern of a text."""
+    found = row_patterns_of(text, params)
+    if len(found) > 1:
+        raise InputError(f"the statement has {len(found)} clauses; give the text of one of them")
+    ((query, clause),) = found
+    table = as_table(events)
+    if not table.num_rows:
+        raise InputError("the input has no rows, so nothing can begin a match")
+    if start is None:
+        rows = list(range(min(table.num_rows, STARTS_MAX)))
+    elif isinstance(start, Mapping):
+        rows = [int(np.argmax(_fitting(table, start)))]
+    else:
+        rows = [start]
+    if not 0 <= rows[0] < table.num_rows:
+        raise InputError(f"there is no row {start}; the input has the rows 0 to {table.num_rows - 1}")
+    with nullcontext() if clause is None else clause.placing():
+        return Why(query=query.name, **asdict(reason_of(table, query, rows, limit)))
 
 
 def _furthest(events: Events, limit: int) -> tuple[Search, Found, str]:

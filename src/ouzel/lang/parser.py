@@ -85,12 +85,16 @@ def parse_expression(text: str) -> Expr:
 
 
 def is_row_pattern(text: str) -> bool:
-    """Whether a text begins with MATCH_RECOGNIZE, so that it is a row pattern and not a query.
+    """Whether a text is a row pattern and not a query: it begins with MATCH_RECOGNIZE ( or with a clause that queries
+    do not have.
 
-    >>> is_row_pattern("match_recognize (PATTERN (A))"), is_row_pattern("PATTERN SEQ(A a)")
-    (True, False)
+    >>> is_row_pattern("match_recognize (PATTERN (A))"), is_row_pattern("ORDER BY ts PATTERN (A)")
+    (True, True)
+    >>> is_row_pattern("PATTERN SEQ(A a)"), is_row_pattern("define: PATTERN SEQ(A a)")
+    (False, False)
     """
-    return _MATCH_RECOGNIZE.match(text) is not None
+    first = _FIRST_WORDS.match(text)
+    return _MATCH_RECOGNIZE.match(text) is not None or (first is not None and row_lexer.is_clause(first[1]))
 
 
 def parse_row_pattern(text: str) -> RowPattern:
@@ -185,6 +189,7 @@ def _grammar(start: str) -> Lark:
 
 # ── What is said about a token that does not fit ───────────────────────────────────────────────────
 
+_FIRST_WORDS = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(\w+\s+\w+)", re.DOTALL)
 _MATCH_RECOGNIZE = re.compile(r"\s*MATCH_RECOGNIZE\s*\(", re.IGNORECASE)
 _OPENERS = frozenset({"LPAR", "LBRACE", "INDEX", "DEFAULT", "EQUIVALENCE"})
 _CLOSERS = frozenset({"RPAR", "RBRACE", "RSQB"})

@@ -62,6 +62,17 @@ _PATTERN_SYMBOLS = {
 _CALL = re.compile(r"[^\W\d]\w*\s*\(")
 
 
+def is_clause(words: str) -> bool:
+    """Whether two words begin a clause that only row patterns have.
+
+    >>> is_clause("order  by"), is_clause("MEASURES x"), is_clause("WITHIN 5")
+    (True, True, False)
+    """
+    first, second = words.upper().split()
+    begins = {written.partition(" ")[0]: written.split()[1:2] for written in _CLAUSES}
+    return first in begins and first not in ("PATTERN", "WITHIN") and begins[first] in ([], [second])
+
+
 def tokenize(text: str) -> Iterator[Token]:
     """The tokens of a row pattern.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
@@ -56,9 +57,13 @@ class Clause:
                 found = (select, Token("other", "(", self.at), *found, Token("other", ")", self.at))
         return found
 
-    def placed(self, error: QueryError) -> QueryError:
-        """An error about the text of the clause, as an error about the statement."""
-        return error.within(self.statement, self.at) if error.text == self.text else error
+    @contextmanager
+    def placing(self) -> Iterator[None]:
+        """Raise errors about the text of the clause as errors about the statement."""
+        try:
+            yield
+        except QueryError as error:
+            raise (error.within(self.statement, self.at) if error.text == self.text else error) from None
 
 
 # ── Tokens ─────────────────────────────────────────────────────────────────────────────────────────
@@ -157,6 +162,22 @@ def is_statement(text: str) -> bool:
 
 
 # ── Clauses ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def clauses_of(statement: str) -> list[Clause]:
+    """The clauses of a statement, from left to right.
+
+    >>> [clause.text for clause in clauses_of("SELECT * FROM a MATCH_RECOGNIZE (PATTERN (X))")]
+    ['PATTERN (X)']
+    """
+    found: list[Clause] = []
+
+    def kept(clause: Clause) -> Token:
+        found.append(clause)
+        return Token("word", f"clause_{len(found)}", clause.at)
+
+    cut_clauses(statement, list(tokens(statement, backslashes=False)), kept)
+    return found
 
 
 def cut_clauses(statement: str, found: list[Token], answer: Callable[[Clause], Token]) -> list[Token]:

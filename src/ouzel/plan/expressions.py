@@ -3,7 +3,7 @@ text for EXPLAIN and error messages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations
 
@@ -151,9 +151,23 @@ def said_of(conjunct: Conjunct, at: At) -> Conjunct:
 
 def render(query: BoundQuery, expression: Bound) -> str:
     """An expression as a user would write it; casts that the binder added are not shown."""
+    return rendered(expression, lambda leaf: _leaf(query, leaf))
+
+
+def rendered(expression: Bound, leaf: Callable[[Bound], str | None]) -> str:
+    """An expression as text, in which `leaf` gives the text of references and of whatever else it knows."""
+    found = leaf(expression)
+    if found is not None:
+        return found
+    if isinstance(expression, Constant):
+        return _constant(expression)
+    if isinstance(expression, Operation):
+        return _operation(expression, leaf)
+    raise AssertionError(f"{type(expression).__name__} is not an expression")
+
+
+def _leaf(query: BoundQuery, expression: Bound) -> str | None:
     match expression:
-        case Constant():
-            return _constant(expression)
         case Attribute():
             return f"{_event(query, expression.component, expression.at)}.{'.'.join(expression.path)}"
         case Intrinsic():
@@ -171,9 +185,7 @@ def render(query: BoundQuery, expression: Bound) -> str:
             return f"{expression.function}({over})"
         case ResultColumn():
             return expression.name
-        case Operation():
-            return _operation(query, expression)
-    raise AssertionError(f"{type(expression).__name__} is not an expression")
+    return None
 
 
 def _event(query: BoundQuery, component: int, at: At) -> str:
@@ -194,9 +206,9 @@ def _constant(constant: Constant) -> str:
     return str(value)
 
 
-def _operation(query: BoundQuery, operation: Operation) -> str:
+def _operation(operation: Operation, leaf: Callable[[Bound], str | None]) -> str:
     operator = operation.operator
-    parts = [render(query, operand) for operand in operation.operands]
+    parts = [rendered(operand, leaf) for operand in operation.operands]
     wrapped = [
         f"({part})" if isinstance(operand, Operation) and operand.operator in _INFIX | {"and", "or"} else part
         for part, operand in zip(parts, operation.operands, strict=True)
@@ -208,7 +220,7 @@ def _operation(query: BoundQuery, operation: Operation) -> str:
     if operator == "not":
         inner = operation.operands[0]
         if isinstance(inner, Operation) and inner.operator == "is_null":
-            return f"{render(query, inner.operands[0])} IS NOT NULL"
+            return f"{rendered(inner.operands[0], leaf)} IS NOT NULL"
         return f"NOT {wrapped[0]}"
     if operator == "negate":
         return f"-{wrapped[0]}"

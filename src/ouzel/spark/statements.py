@@ -86,13 +86,11 @@ class _Host:
         return self.spark.sql(written, **{name: known[name] for name in known if name in read})
 
     def _recognized(self, clause: Clause) -> Token:
-        try:
+        with clause.placing():
             needed = parameter_names(parse_row_pattern(clause.text))
             self.used |= needed
             params = {name: value for name, value in self.params.items() if name in needed}
             found = match_recognize(self.frame(list(clause.source)), clause.text, params=params)
-        except QueryError as error:
-            raise clause.placed(error) from None
         return self._add("match_recognize", found, clause.at)
 
     def _add(self, kind: str, found: DataFrame, at: int) -> Token:

@@ -64,9 +64,9 @@ def plan_row_pattern(query: BoundRowPattern) -> RowPlan:
     near: dict[int, Bound] = {}
     searched: dict[int, tuple[Bound, ...]] = {}
     for variable, condition in query.conditions.items():
-        conjuncts = _conjuncts(with_not_pushed_in(condition))
-        plain = [one for one in conjuncts if not _reads_match(one, query.rows)]
-        others = tuple(one for one in conjuncts if _reads_match(one, query.rows))
+        tests = conjuncts(with_not_pushed_in(condition))
+        plain = [one for one in tests if not _reads_match(one, query.rows)]
+        others = tuple(one for one in tests if _reads_match(one, query.rows))
         if plain:
             near[variable] = plain[0] if len(plain) == 1 else Operation("and", tuple(plain), type=BOOL)
         if others:
@@ -75,10 +75,11 @@ def plan_row_pattern(query: BoundRowPattern) -> RowPlan:
     return RowPlan(query=query, roles={}, automaton=automaton, tables=tables, near=near, searched=searched)
 
 
-def _conjuncts(condition: Bound) -> list[Bound]:
+def conjuncts(condition: Bound | None) -> list[Bound]:
+    """The conditions that a condition joins by AND."""
     if isinstance(condition, Operation) and condition.operator == "and":
-        return [part for operand in condition.operands for part in _conjuncts(operand)]
-    return [condition]
+        return [part for operand in condition.operands for part in conjuncts(operand)]
+    return [] if condition is None else [condition]
 
 
 def _reads_match(expression: Bound, rows: tuple[Row | Rows, ...]) -> bool:
