@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from html import escape
+from pathlib import PurePath
 from typing import Any, TypeAlias
 
 from ouzel.algebra.binding import AlgebraQuery
@@ -242,6 +243,8 @@ def as_queries(given: Any, params: Mapping[str, Any] | None = None) -> dict[str,
     """
     if is_one(given):
         given = [given]
+    if params is not None and not isinstance(params, Mapping):
+        raise InputError(f"params= must be a dictionary of values by name, got a {type(params).__name__}")
     values = _Values(params or {})
     if isinstance(given, Mapping):
         for name in given:
@@ -249,7 +252,7 @@ def as_queries(given: Any, params: Mapping[str, Any] | None = None) -> dict[str,
                 raise InputError(f"the name of a query must be text, got {name!r}")
         made = {name: _named(values.prepared(one, name), name) for name, one in given.items()}
     elif not isinstance(given, Iterable):
-        raise InputError(f"a query must be text or made by ouzel.query, got a {type(given).__name__}")
+        raise _not_a_query(given)
     else:
         made = {}
         for one in given:
@@ -277,7 +280,7 @@ class _Values:
         if isinstance(one, str):
             return query(one, params=self._used_by(shapes.parsed(one)[0]) if self._params else {}, name=name)
         if not isinstance(one, Query | Stream | AlgebraQuery | RowPatternQuery):
-            raise InputError(f"a query must be text or made by ouzel.query, got a {type(one).__name__}")
+            raise _not_a_query(one)
         if isinstance(one, Stream):
             self._unused.clear()
             return AlgebraQuery(name or "query", one, self._params)
@@ -294,6 +297,15 @@ class _Values:
                 f"no query given as text uses the parameter '{min(self._unused)}'",
                 hint="a query made by ouzel.query has its own params",
             )
+
+
+def _not_a_query(given: Any) -> InputError:
+    hint = ""
+    if isinstance(given, PurePath):
+        hint = "; read the file with read_text()"
+    elif isinstance(given, Mapping) or hasattr(given, "columns"):
+        hint = "; the events come first, then the query"
+    return InputError(f"a query must be text or made by ouzel.query, got a {type(given).__name__}{hint}")
 
 
 def _named(one: Any, name: str) -> Any:

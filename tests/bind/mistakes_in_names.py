@@ -18,7 +18,7 @@ NAMES = [
     (
         "PATTERN SEQ(ANY(Exit, Register) a, Exit b) WHERE «a.wight» > 3",
         "no event type of 'a' has an attribute 'wight'",
-        None,
+        "the attributes are at, n and tag",
     ),
     (AB + "WHERE «a.address.street» = 'x'", "'address' has no field 'street'", None),
     (AB + "WHERE «a.address.citi» = 'x'", "'address' has no field 'citi'", "did you mean 'city'?"),
@@ -30,6 +30,22 @@ NAMES = [
         AB + 'WHERE a.tag = «"soap"»',
         "there is no variable 'soap'",
         "double quotes are for names, single quotes for text: 'soap'",
+    ),
+    (AB + "WHERE a.tag = «soap»", "there is no variable or attribute 'soap'", "text is in single quotes: 'soap'"),
+    (
+        AB + "WHERE «skip_till_next» AND [tag]",
+        "there is no variable or attribute 'skip_till_next'",
+        "a strategy is written WHERE skip_till_next_match { … }, with all conditions in the braces",
+    ),
+    (
+        AB + "WHERE «len(a)» > 3",
+        "there is no function 'len'",
+        "v.LEN is the number of events of v, length(text) the number of characters",
+    ),
+    (
+        KLEENE + "WHERE «a.size» > 3",
+        "event type 'Shelf' has no attribute 'size'",
+        "write v.LEN for the number of events of v",
     ),
     (AB + "WHERE «weigh» > 3", "there is no variable or attribute 'weigh'", "did you mean 'weight'?"),
     ("PATTERN SEQ(Shelf a, Exit «a»)", "the variable 'a' is used twice", "give each component its own variable"),

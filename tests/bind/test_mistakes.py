@@ -75,7 +75,7 @@ def test_unused_parameter() -> None:
 def test_mistakes_that_depend_on_the_input() -> None:
     one_table = catalog_for(schema={"n": "int", "ts": "int"}, time="ts")
     for text, catalog, message, hint in (
-        (AB + "WHERE «a.m» > 3", one_table, "the input has no column 'm'", None),
+        (AB + "WHERE «a.m» > 3", one_table, "the input has no column 'm'", "the columns are n and ts"),
         (
             AB + "WITHIN «5 s»",
             Catalog(common={"n": INT}, time=BARE_TICKS),

@@ -74,7 +74,10 @@ def test_files(tmp_path: Path) -> None:
     ("events", "words"),
     [
         (42, "events cannot be read from a int"),
-        ([1, 2], "event 0 is a int, not a dictionary; columns make a table by pyarrow.table("),
+        (
+            [1, 2],
+            "event 0 must be a dictionary such as {'ts': 1, 'type': 'A'}, got a int; columns make a table by ",
+        ),
         ({"ts": [1, 2], "type": ["A", "B"]}, "this looks like columns; make them a table with pyarrow.table"),
         (
             [{"type": "A", "ts": dt.datetime(2024, 5, 1)}, {"type": "A", "ts": dt.datetime(2024, 5, 1, tzinfo=dt.UTC)}],

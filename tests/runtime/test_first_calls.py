@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import ouzel
@@ -143,3 +145,32 @@ def test_match_needs_columns(events: Any) -> None:
 def test_an_empty_path_is_not_this_folder() -> None:
     with pytest.raises(ouzel.InputError, match="path of the events is empty"):
         ouzel.match("", PAIR)
+
+
+def test_what_is_not_a_query_is_named() -> None:
+    text = "PATTERN SEQ(A a, B b) WITHIN 2"
+    events = [{"ts": 1, "type": "A"}]
+    for call, words in (
+        (lambda: ouzel.match(text, events), "got a dict; the events come first"),
+        (lambda: ouzel.match(events, Path("theft.query")), r"got a PosixPath; read the file with read_text\(\)"),
+        (lambda: ouzel.match(events, text, params=[1]), "params= must be a dictionary of values by name, got a list"),
+        (lambda: list(ouzel.stream("events.jsonl", text)), "batches must be an iterable of batches, got a str"),
+        (lambda: list(ouzel.stream(pa.Table.from_pylist(events), text)), "got a Table; use ouzel.match"),
+    ):
+        with pytest.raises(ouzel.InputError, match=words):
+            call()
+    with pytest.raises(KeyError, match="there is no query 'q' in these answers, which are of 'query'"):
+        ouzel.Engine(text).push(events)["q"]
+
+
+def test_lists_of_lists_and_globs_of_uris_are_read(tmp_path: Path) -> None:
+    text = "PATTERN SEQ(A a, B b) WITHIN 2"
+    events = [{"ts": number, "type": "AB"[number % 2]} for number in range(8)]
+    assert ouzel.match(([event] for event in events), text).num_rows == 4
+    (tmp_path / "deep").mkdir()
+    for number, folder in enumerate((tmp_path, tmp_path / "deep")):
+        pq.write_table(pa.Table.from_pylist(events[4 * number : 4 * number + 4]), folder / f"part{number}.parquet")
+    assert ouzel.match(f"file://{tmp_path}/part*.parquet", text).num_rows == 2
+    assert ouzel.match(f"file://{tmp_path}/**/part*.parquet", text).num_rows == 4
+    with pytest.raises(ouzel.InputError, match=r"no file matches 'file://.*x\*.parquet'"):
+        ouzel.match(f"file://{tmp_path}/x*.parquet", text)

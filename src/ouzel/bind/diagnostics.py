@@ -16,6 +16,7 @@ from ouzel.lang.syntax import Span
 
 # Longer names are cut, and get no suggestion: difflib takes quadratic time.
 NAME_LENGTH_MAX = 80
+NAMES_LISTED_MAX = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,19 @@ def nearest(name: str, candidates: Iterable[str]) -> str | None:
     return f"did you mean {quoted(close[0])}?" if close else None
 
 
+def nearest_or_all(name: str, candidates: Iterable[str], what: str) -> str | None:
+    """The nearest name, or all names if they are few and none is near.
+
+    >>> nearest_or_all("tag", ["price", "item"], "columns")
+    'the columns are item and price'
+    """
+    known = sorted(candidates)
+    near = nearest(name, known)
+    if near or not 0 < len(known) <= NAMES_LISTED_MAX:
+        return near
+    return f"the only one is {known[0]}" if len(known) == 1 else f"the {what} are {listed(known, 'and')}"
+
+
 def listed(names: Iterable[str], last: str = "or") -> str:
     """
     >>> listed(["a", "b", "c"])
@@ -70,6 +84,8 @@ def hint_for(target: Type, found: Type, operands: Sequence[Bound], doing: str) -
         return "write DATE '2024-05-31' or TIMESTAMP '2024-05-31 12:00:00'"
     if Kind.DURATION in kinds and kinds & NUMBERS:
         return "write the number with a unit, such as 5 min; a parameter is a timedelta"
+    if Kind.DURATION in kinds and Kind.STRING in kinds:
+        return "write a duration without quotes, such as 5 min; a parameter is a timedelta"
     if doing == "compare" and Kind.BOOL in kinds:
         return "write TRUE or FALSE" if any(isinstance(operand, Constant) for operand in operands) else None
     if Kind.STRING in kinds and kinds & NUMBERS:

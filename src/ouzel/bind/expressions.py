@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from ouzel.bind import literals
 from ouzel.bind.diagnostics import Source, nearest, quoted
-from ouzel.bind.functions import AGGREGATES, EVENT_FUNCTIONS, FUNCTIONS, Accepts, Function
+from ouzel.bind.functions import AGGREGATES, EVENT_FUNCTIONS, FUNCTIONS, OTHER_NAMES, Accepts, Function
 from ouzel.bind.literals import DECIMAL_DIGITS_MAX, Parameters
 from ouzel.bind.model import (
     BOOL,
@@ -292,7 +292,7 @@ class Expressions:
             return self._aggregate(node)
         function = FUNCTIONS.get(name)
         if function is None:
-            hint = nearest(name, {*FUNCTIONS, *AGGREGATES, *EVENT_FUNCTIONS})
+            hint = OTHER_NAMES.get(name) or nearest(name, {*FUNCTIONS, *AGGREGATES, *EVENT_FUNCTIONS})
             raise self.source.mistake(f"there is no function {quoted(name)}", node.span, hint)
         count = len(node.arguments)
         if count < function.required or (count > len(function.arguments) and not function.repeats):

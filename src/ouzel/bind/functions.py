@@ -205,6 +205,15 @@ FUNCTIONS: dict[str, Function] = {
     for name in (function.name, *function.aliases)
 }
 
+_ELAPSED = "subtract the times: b.time - a.time < 5 min"
+_CLOCK = "a query reads no clock; give the time as a parameter"
+# Hints for functions of other languages.
+OTHER_NAMES = {
+    **dict.fromkeys(("len", "size"), "v.LEN is the number of events of v, length(text) the number of characters"),
+    **dict.fromkeys(("strlen", "char_count"), "did you mean 'length'?"),
+    **dict.fromkeys(("datediff", "date_diff", "timediff", "timestampdiff"), _ELAPSED),
+    **dict.fromkeys(("now", "current_timestamp", "getdate"), _CLOCK),
+}
 EVENT_FUNCTIONS = {
     "time": "the time at which the event occurs, which is its end",
     "start": "when the event starts",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from ouzel.bind.diagnostics import Source, listed, nearest, quoted
+from ouzel.bind.diagnostics import Source, listed, nearest, nearest_or_all, quoted
 from ouzel.bind.model import (
     INT,
     STRING,
@@ -28,10 +28,12 @@ from ouzel.bind.model import (
 from ouzel.bind.patterns import expand
 from ouzel.bind.typing import common_type
 from ouzel.lang import syntax
+from ouzel.lang.hints import strategy_hint
 from ouzel.lang.syntax import IndexKind, Reference, Span
 
 COMPONENTS_MAX = 64
-TYPES_LISTED_MAX = 12
+# What other languages call the number of events of a repetition.
+LENGTHS = frozenset({"len", "length", "size", "count"})
 EVENT_FIELDS = {"type": EventField.TYPE, "time": EventField.END, "start": EventField.START, "end": EventField.END}
 
 
@@ -114,7 +116,11 @@ class Names:
                 return self.source.mistake(message, span)
             message = f"{quoted(path[0])} has no field {quoted('.'.join(path[1:]))}"
             return self.source.mistake(message, span, nearest(path[1], (name for name, _ in owner.fields)))
-        hint = nearest(path[0], {name for attributes in types.values() for name in attributes})
+        names = {name for attributes in types.values() for name in attributes}
+        if path[0].lower() in LENGTHS and any(component.kleene for component in components):
+            hint: str | None = "write v.LEN for the number of events of v"
+        else:
+            hint = nearest_or_all(path[0], names, "columns" if self.catalog.declared is None else "attributes")
         if self.catalog.declared is None:
             return self.source.mistake(f"the input has no column {quoted(path[0])}", span, hint)
         if len(types) == 1:
@@ -231,11 +237,14 @@ class Names:
         ]
         if owners:
             hint = f"write {listed(f'{c.variable}.{first}' for c in owners[:4])}"
+            if self.catalog.open:
+                hint = strategy_hint(first) or f"{hint}; text is in single quotes: '{first}'"
             return self.source.mistake(
                 f"the bare name {quoted(first)} does not say whose attribute it is", reference.span, hint
             )
         names = {name for c in self.components for _, attributes in self.types_of(c) for name in attributes or ()}
-        near = nearest(first, names | set(self.variables))
+        near = strategy_hint(first) or nearest(first, names | set(self.variables))
+        near = near or f"text is in single quotes: '{first}'"
         return self.source.mistake(f"there is no variable or attribute {quoted(first)}", reference.span, near)
 
     def _no_value(self, component: Component, reference: Reference) -> Exception:
@@ -393,9 +402,7 @@ def _alternative(
 
 def _check_type(name: syntax.TypeName, catalog: Catalog, source: Source) -> None:
     if catalog.declared is not None and catalog.common is None and name.name not in catalog.declared:
-        hint = nearest(name.name, catalog.declared)
-        if hint is None and 0 < len(catalog.declared) <= TYPES_LISTED_MAX:
-            hint = f"the event types are {listed(sorted(catalog.declared), 'and')}"
+        hint = nearest_or_all(name.name, catalog.declared, "event types")
         raise source.mistake(f"there is no event type {quoted(name.name)}", name.span, hint)
 
 

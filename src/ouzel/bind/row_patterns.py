@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from ouzel.bind.diagnostics import Source, listed, nearest, quoted
+from ouzel.bind.diagnostics import Source, listed, nearest, nearest_or_all, quoted
 from ouzel.bind.expressions import Expressions, nodes, readable_name
 from ouzel.bind.functions import EVENT_FUNCTIONS, FUNCTIONS
 from ouzel.bind.literals import Parameters
@@ -313,7 +313,9 @@ class _Binder:
                 if len(path) > 1:
                     self.named(path[0], span)
                 raise self.source.mistake(
-                    f"the input has no column {quoted(path[0])}", span, nearest(path[0], self.columns)
+                    f"the input has no column {quoted(path[0])}",
+                    span,
+                    nearest_or_all(path[0], self.columns, "columns"),
                 )
             path[0] = alike[0]
         found = type_at(self.columns, tuple(path))

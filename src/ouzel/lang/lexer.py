@@ -1,5 +1,4 @@
-"""Text to tokens, and hints for the syntax of other languages. The lexer decides everything that depends on context, so
-that the grammar stays LALR(1):
+"""Text to tokens. The lexer decides everything that depends on context, so that the grammar stays LALR(1):
 
 - keywords are case-insensitive; after a dot, after AS and in `[attr]` every word is a name;
 - a hyphen is part of a name only in the name of a type or a stream;
@@ -17,6 +16,7 @@ from decimal import Decimal
 from typing import Any
 
 from ouzel.errors import QueryError
+from ouzel.lang.hints import CHARACTERS, CLAUSES
 from ouzel.lang.syntax import DEPTH_MAX, NUMBER_DIGITS_MAX, NUMBER_EXPONENT_MAX, Duration, Span, Temporal, TemporalKind
 from ouzel.lang.vocabulary import (
     AGGREGATE_WORDS,
@@ -31,38 +31,6 @@ from ouzel.lang.vocabulary import (
     UNIT_OF_WORD,
     UNITS_HINT,
 )
-
-# A unit follows WITHIN and a number, so a clause of SQL after them is read as a unit.
-CLAUSES = {
-    "ORDER": "there is no ORDER BY: matches come in the order in which they complete",
-    "LIMIT": "there is no LIMIT: cut the answer instead",
-}
-# In expressions.
-_SYMBOLS = {"?": "a parameter is written :name", "|": "conditions are joined by OR"}
-
-# What may follow the type of a component, its quantifier or its variable.
-_AFTER_A_TYPE = frozenset({"QUESTION", "PLUS", "STAR", "LBRACE", "NAME", "INDEX", "COMMA", "RPAR", "BAR"})
-
-
-def hint_for(before: str, written: str, accepted: set[str]) -> str | None:
-    """The hint for an unexpected token, from the text before it and the tokens that the grammar accepts.
-
-    >>> hint_for("PATTERN SEQ(A a) WHERE a.x = ", "?", {"NAME", "NUMBER", "STRING"})
-    'a parameter is written :name'
-    """
-    in_pattern = accepted <= _AFTER_A_TYPE
-    if in_pattern and written == "?" and before.rstrip()[-1:] in tuple("+*?}"):
-        return "there is one way to repeat: which events a repetition takes is decided by the strategy"
-    if in_pattern and written in ("&", "&&", "AND", "OR", "||"):
-        return "write AND(A a, B b) for both in any order, OR(A a, B b) for one of them"
-    if not in_pattern and written in _SYMBOLS:
-        return _SYMBOLS[written]
-    last = before.split()[-1].upper() if before.split() else ""
-    if last in ("IS", "NOT") and "NULL" in accepted and written.upper() in ("TRUE", "FALSE"):
-        return "there is no IS TRUE; write v.ok, NOT v.ok or v.ok = TRUE, a null satisfies none of them"
-    if last == "RETURN" and written == "*":
-        return "leave RETURN out: a match then has all its events with all their attributes"
-    return None
 
 
 @dataclass(slots=True)
@@ -463,7 +431,7 @@ class Lexer:
 
     def _unknown_character(self, position: int) -> QueryError:
         character = self.text[position]
-        hint = "strings are in straight quotes: 'text'" if character in "‘’“”´„«»" else None
+        hint = CHARACTERS.get(character)
         shown = repr(character) if character.isprintable() else f"U+{ord(character):04X}"
         return QueryError(f"unexpected character {shown}", start=position, end=position + 1, hint=hint)
 

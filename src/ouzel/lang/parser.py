@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ouzel.errors import QueryError
 from ouzel.lang import row_lexer
-from ouzel.lang.lexer import END_OF_TEXT, Token, hint_for, shorten, tokenize
+from ouzel.lang.hints import BEGINNING, hint_for
+from ouzel.lang.lexer import END_OF_TEXT, Token, shorten, tokenize
 from ouzel.lang.row_syntax import RowPattern
 from ouzel.lang.syntax import QUERY_CHARACTERS_MAX, SCRIPT_CHARACTERS_MAX, Expr, Query, Script, Span, check_depth
 from ouzel.lang.vocabulary import CLAUSE_KEYWORDS
@@ -143,11 +144,7 @@ def _parsed(text: str, start: str, characters_max: int) -> Iterator[Any]:
             found = True
             yield tree
         if not found:
-            hint = (
-                "write PATTERN (A B+)"
-                if start == "row_pattern"
-                else "a query begins with PATTERN SEQ(Type variable, …)"
-            )
+            hint = "write PATTERN (A B+)" if start == "row_pattern" else BEGINNING
             raise QueryError("the text is empty", hint=hint)
     except QueryError as error:
         if error.text is not None or error.start is None:
@@ -267,8 +264,13 @@ def _refuse(text: str, token: Token, accepted: set[str], opened: list[Token], st
         bracket = text[opened[-1].start]
         error = QueryError("", text=text, start=opened[-1].start)
         hint = f"the {bracket} of line {error.line}, column {error.column} is still open"
-    hinting = row_lexer.hint_for if start == "row_pattern" else hint_for
-    hint = hinting(text[: token.start], written, accepted) or hint
+    before, after = text[: token.start], text[token.end :]
+    if start == "row_pattern":
+        hint = row_lexer.hint_for(before, written, accepted) or hint
+    else:
+        hint = hint_for(before, written, after, accepted) or hint
+    if "QUERY_NAME" in accepted:
+        hint = hint or BEGINNING
     raise QueryError(message, start=token.start, end=token.end, hint=hint)
 
 

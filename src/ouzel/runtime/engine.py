@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import timedelta
+from pathlib import PurePath
 from typing import Any, overload
 
 import pyarrow as pa
@@ -368,6 +369,9 @@ def stream(
     [{'start': 0, 'end': 1, 'a': 0, 'b': 1}]
     [{'start': 2, 'end': 3, 'a': 2, 'b': 3}]
     """
+    if isinstance(batches, str | PurePath | Mapping) or hasattr(batches, "columns"):
+        kind = batches.__class__.__name__
+        raise InputError(f"batches must be an iterable of batches, got a {kind}; use ouzel.match, or pass [events]")
     engine = Engine(
         query, params=params, time=time, type=type, order=order, max_delay=max_delay, time_unit=time_unit,
         limits=limits, model=model, schema=schema,

@@ -178,6 +178,8 @@ def _table_of(events: Any) -> pa.Table:
         listed = list(events)
         if listed and all(isinstance(one, pa.RecordBatch | pa.Table) for one in listed):
             return pa.concat_tables(map(_table_of, listed), promote_options="default")
+        if listed and all(isinstance(one, list) for one in listed):
+            listed = [event for batch in listed for event in batch]
         return _from_dicts(listed)
     raise InputError(
         f"events cannot be read from a {type(events).__name__}; give a pyarrow Table, RecordBatch, reader or Dataset, "
@@ -245,14 +247,18 @@ def _read(path: Path) -> pa.Table:
 
 
 def _read_uri(uri: str) -> pa.Table:
-    """A file or folder of any filesystem that pyarrow knows, such as s3:// or gs://."""
+    """A file, folder or glob of any filesystem that pyarrow knows, such as s3:// or gs://."""
     import pyarrow.dataset as ds
     from pyarrow import fs
 
     kind = SUFFIXES.get(Path(uri).suffix.lower())
     try:
         filesystem, path = fs.FileSystem.from_uri(uri)
-        if kind is None:
+        if "*" in path:
+            path = _globbed(filesystem, path)
+            if not path:
+                raise InputError(f"no file matches '{uri}'")
+        elif kind is None:
             # A folder: the format is that of its files.
             files = filesystem.get_file_info(fs.FileSelector(path, recursive=True))
             kinds = {SUFFIXES.get(Path(file.path).suffix.lower()) for file in files if file.is_file} - {None}
@@ -264,13 +270,23 @@ def _read_uri(uri: str) -> pa.Table:
         raise InputError(f"'{uri}' cannot be read: {error}") from None
 
 
+def _globbed(filesystem: Any, pattern: str) -> list[str]:
+    """The files of a filesystem that match a pattern with * or **."""
+    from pyarrow import fs
+
+    folder = pattern[: pattern.index("*")].rpartition("/")[0]
+    wanted = re.escape(pattern).replace(r"\*\*/", "(.*/)?").replace(r"\*", "[^/]*")
+    files = filesystem.get_file_info(fs.FileSelector(folder, recursive=True))
+    return sorted(file.path for file in files if file.is_file and re.fullmatch(wanted, file.path))
+
+
 def _from_dicts(rows: list[Any]) -> pa.Table:
     names: dict[str, None] = {}
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
             raise InputError(
-                f"event {number} is a {type(row).__name__}, not a dictionary; columns make a table by "
-                "pyarrow.table({'ts': […], 'type': […]})"
+                f"event {number} must be a dictionary such as {{'ts': 1, 'type': 'A'}}, got a {type(row).__name__}; "
+                "columns make a table by pyarrow.table({'ts': […], 'type': […]})"
             )
         names.update(dict.fromkeys(row))
     for name in names:
@@ -350,7 +366,8 @@ def _parse_times(column: pa.ChunkedArray, time: str) -> pa.ChunkedArray:
                 pc.cast(pa.array([value]), pa.timestamp("us"))
             except pa.ArrowInvalid:
                 raise InputError(
-                    f"the time in row {row} ('{value}' in column '{time}') is not an ISO 8601 date and time"
+                    f"the time in row {row} ('{value}' in column '{time}') is not an ISO 8601 date and time; "
+                    "convert the column first, for example with pandas.to_datetime"
                 ) from None
     raise InputError(f"some times in column '{time}' have a zone and some have none; convert them to one kind")
 

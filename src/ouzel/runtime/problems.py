@@ -94,7 +94,8 @@ class Answers(dict[K, pa.Table]):
     def __missing__(self, name: K) -> pa.Table:
         if name in self._problems:
             raise self._problems[name].raised()
-        raise KeyError(name)
+        names = ", ".join(map(repr, list(self)[:5]))
+        raise KeyError(f"there is no query {name!r} in these answers, which are of {names}")
 
 
 def shown_time(tick: int, layout: Layout) -> int | datetime | None:
