@@ -115,7 +115,8 @@ executors: kernels build/spark-$(SPARK_VERSION)/.ready
 	$(EXECUTORS)/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps build/executors-wheel/*.whl
 
 test-executors: executors  ## executors with nothing but the wheel: all kinds of query, kills, first micro-batch
-	OUZEL_EXECUTOR_PYTHON=$(abspath $(EXECUTORS)/bin/python) $(DRIVER) -m pytest -q -m spark tests/spark/on_executors.py $(ARGS)
+	OUZEL_EXECUTOR_PYTHON=$(abspath $(EXECUTORS)/bin/python) $(DRIVER) -m pytest -q -m spark tests/spark/on_executors.py \
+		tests/spark/on_new_executors.py $(ARGS)
 
 test-faults: executors  ## kills and other faults of random streams, for an hour: make test-faults SPARK_VERSION=4.0
 	rm -rf build/before && mkdir -p build/before && git archive $(BEFORE) src | tar -x -C build/before

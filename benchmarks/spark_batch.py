@@ -41,6 +41,8 @@ from benchmarks.spark_batch_ways import (
     KEYLESS,
     NEGATED,
     SELECTIVE,
+    VIEWS,
+    VISIT,
     WINDOW,
     Way,
     clicks_world,
@@ -50,9 +52,12 @@ from benchmarks.spark_batch_ways import (
     joined_funnel,
     joined_negation,
     joined_sequence,
+    joined_visit,
     per_key,
     selective_world,
     shuffled,
+    users_world,
+    windowed_views,
 )
 from ouzel.spark import tasks as shipping
 
@@ -172,6 +177,34 @@ def against_joins(
     bench.rows.append([f"{name}: times the CPU, applyInPandas after a filter", f"{filtered / mine:.2f}", "", ""])
 
 
+def against_nothing(bench: Bench, name: str, table: pa.Table, query: str, sql: Way, times: float) -> None:
+    """What Ouzel adds to its own plan, and how it compares with the best formulation in SQL."""
+    source = bench.world(name, table)
+    ways = {f"{name}: Ouzel": matched(query), f"{name}: Spark SQL": sql}
+    bench.check(name, source, ways, table, query)
+    mine, best, nothing = bench.measure(
+        source, ways | {f"{name}: the plan of Ouzel, with a function that does nothing": lambda e: emptied(e, query)}
+    ).values()
+    bench.bar(f"{name}: CPU of the same plan that does nothing", mine / nothing, 1.2)
+    bench.bar(f"{name}: less CPU than Spark SQL", best / mine, times, at_least=True)
+
+
+def emptied(events: DataFrame, query: str) -> DataFrame:
+    """The plan of a query whose function reads all rows and returns none."""
+
+    def swallow(batches: Iterable[Any]) -> Iterator[Any]:
+        for _ in batches:
+            pass
+        return iter(())
+
+    plain = shipping.on_workers
+    shipping.on_workers = lambda *_: swallow
+    try:
+        return ouzel.spark.match(events, query)
+    finally:
+        shipping.on_workers = plain
+
+
 def by_slices(bench: Bench, name: str, table: pa.Table, query: str) -> None:
     source = bench.world(name, table)
     cut, whole = f"{name}: slices of ten windows", f"{name}: not cut"
@@ -248,6 +281,9 @@ PARTS: dict[str, Callable[[Bench, int], None]] = {
     "W5": lambda bench, n: against_joins(
         bench, "W5", clicks_world(n // 5), FUNNEL, joined_funnel, per_key, CLICK_STEPS, 2, "user", "item", HOUR_US
     ),
+    "sequence": lambda bench, n: against_nothing(bench, "sequence", users_world(n // 2), VISIT, joined_visit, 2),
+    "negation": lambda bench, n: against_nothing(bench, "negation", users_world(n // 2), FUNNEL, joined_funnel, 2.5),
+    "Kleene": lambda bench, n: against_nothing(bench, "Kleene", users_world(n // 2), VIEWS, windowed_views, 3.5),
     "keyless": lambda bench, n: by_slices(bench, "no key", selective_world(n), KEYLESS),
     "hot": lambda bench, n: by_slices(bench, "hot key", hot_world(n), HOT),
 }  # fmt: skip

@@ -24,6 +24,11 @@ FUNNEL = (
     "PATTERN SEQ(view v, cart c, !(remove r), purchase p) WHERE [user] WITHIN 1 hour "
     "RETURN M(v.user AS id, p.item AS v)"
 )
+VISIT = "PATTERN SEQ(view v, cart c, purchase p) WHERE [user] WITHIN 1 hour RETURN M(v.user AS id, p.item AS v)"
+VIEWS = (
+    "PATTERN SEQ(cart c, view+ v[], purchase p) WHERE skip_till_next_match(c, v[], p) { [user] } WITHIN 1 hour "
+    "RETURN M(c.user AS id, v.LEN AS v)"
+)
 KEYLESS = "PATTERN SEQ(E1 a, E2 b) WHERE a.attr4 = b.attr4 + 7 WITHIN 200 RETURN M(a.attr1 AS id, b.attr4 AS v)"
 HOT = "PATTERN SEQ(E1 a, E2 b) WHERE [attr1] AND a.attr4 = b.attr4 + 7 WITHIN 200 RETURN M(a.attr1 AS id, b.attr4 AS v)"
 
@@ -53,6 +58,31 @@ def clicks_world(events: int) -> pa.Table:
             "item": pa.array(rng.integers(0, 10_000, events)),
             "price": pa.array(rng.random(events)),
             "page": pa.array(rng.integers(0, 500, events)),
+        }
+    )
+
+
+def users_world(events: int) -> pa.Table:
+    """Events of ten columns by 100,000 users, or fewer if there are few events: about fifty each, over a week."""
+    rng = np.random.default_rng(6)
+
+    def drawn(values: list[str], shares: list[float] | None = None) -> pa.Array:
+        codes = pa.array(rng.choice(len(values), events, p=shares).astype(np.int32))
+        return pa.DictionaryArray.from_arrays(codes, pa.array(values)).cast(pa.string())
+
+    moments = np.sort(rng.integers(0, 7 * 24 * HOUR_US, events)) + 1_700_000_000_000_000
+    return pa.table(
+        {
+            "type": drawn(["view", "search", "cart", "remove", "purchase"], [0.3, 0.45, 0.1, 0.05, 0.1]),
+            "ts": pa.array(moments, pa.timestamp("us", "UTC")),
+            "user": pa.array(rng.integers(0, min(100_000, max(1, events // 50)), events)),
+            "item": pa.array(rng.integers(0, 10_000, events)),
+            "price": pa.array(rng.random(events)),
+            "page": pa.array(rng.integers(0, 500, events)),
+            "country": drawn([f"country {number}" for number in range(50)]),
+            "device": drawn(["phone", "tablet", "desktop", "television"]),
+            "referrer": drawn([f"https://example.org/{number}" for number in range(200)]),
+            "session": pa.array(rng.integers(0, 10**9, events)),
         }
     )
 
@@ -136,17 +166,51 @@ def joined_negation(events: DataFrame) -> DataFrame:
 def joined_funnel(events: DataFrame) -> DataFrame:
     """W5: the last removal before each purchase by a window function, then joins on user and hour."""
     ticks = events.withColumn("ts", F.unix_micros("ts"))
+    marked = ticks.where("type IN ('remove', 'purchase')").withColumn("last", _last("remove", "user"))
+    return _joined_steps(ticks, marked).where("last IS NULL OR last <= c").select("id", "v")
+
+
+def joined_visit(events: DataFrame) -> DataFrame:
+    """The same without the removal."""
+    ticks = events.withColumn("ts", F.unix_micros("ts"))
+    return _joined_steps(ticks, ticks.withColumn("last", F.lit(None))).select("id", "v")
+
+
+def _joined_steps(ticks: DataFrame, marked: DataFrame) -> DataFrame:
+    """Views, then carts, then purchases with what is marked on them, within an hour."""
     hour = F.floor(F.col("ts") / HOUR_US)
     near = F.explode(F.array(hour, hour - 1)).alias("bucket")
-    marked = ticks.where("type IN ('remove', 'purchase')").withColumn("last", _last("remove", "user"))
     bought = marked.where("type = 'purchase'").select(
         F.col("user").alias("id"), F.col("ts").alias("p"), "last", F.col("item").alias("v"), near
     )
     seen = ticks.where("type = 'view'").select(F.col("user").alias("id"), F.col("ts").alias("a"), hour.alias("bucket"))
     put = ticks.where("type = 'cart'").select(F.col("user").alias("id"), F.col("ts").alias("c"), near)
     pairs = seen.join(put, ["id", "bucket"]).where(f"a < c AND c - a < {HOUR_US}")
-    found = pairs.join(bought, ["id", "bucket"]).where(f"c < p AND p - a < {HOUR_US}")
-    return found.where("last IS NULL OR last <= c").select("id", "v")
+    return pairs.join(bought, ["id", "bucket"]).where(f"c < p AND p - a < {HOUR_US}")
+
+
+def windowed_views(events: DataFrame) -> DataFrame:
+    """The views between a cart and the purchase that follows the first of them, by window functions in one sort."""
+    from pyspark.sql import Window
+
+    # Newest first, so that what follows an event comes before it, which Spark adds up row by row.
+    after = Window.partitionBy("user").orderBy("back").rangeBetween(Window.unboundedPreceding, -1)
+    rows = events.where("type IN ('view', 'cart', 'purchase')").select(
+        "user", "type", F.unix_micros("ts").alias("ts"), (-F.unix_micros("ts")).alias("back")
+    )
+    is_view = F.col("type") == "view"
+    at_purchase = F.when(F.col("type") == "purchase", F.struct("ts", "later_views", "same_views"))
+    same = Window.partitionBy("user", "back")
+    marked = (
+        rows.withColumn("later_views", F.count(F.when(is_view, 1)).over(after))
+        .withColumn("same_views", F.count(F.when(is_view, 1)).over(same))
+        .withColumn("bought", F.min(at_purchase).over(after))
+    )
+    first_view = F.min(F.when(is_view, F.struct("ts", "bought"))).over(after)
+    carts = marked.withColumn("first", first_view).where("type = 'cart' AND first.bought IS NOT NULL")
+    found = carts.where(f"first.bought.ts - ts < {HOUR_US}")
+    count = F.col("later_views") - F.col("first.bought.later_views") - F.col("first.bought.same_views")
+    return found.select(F.col("user").alias("id"), count.alias("v"))
 
 
 def per_key(

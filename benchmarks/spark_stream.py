@@ -6,7 +6,7 @@ batch. CPU seconds are those of the JVM and all Python workers together, medians
 comes one with what a window holds, so that state is as large in the first batch as in the last. The matches of every
 stateful way are compared with a count that shares no code with the engine.
 
-    python -m benchmarks.spark_stream [--rows 500000] [--batches 8] [--warm 3] [--only ways,keys,state] [--quick]
+    python -m benchmarks.spark_stream [--rows 500000] [--batches 8] [--warm 3] [--only ways,keys,state,skew] [--quick]
 
 `--page` writes docs/benchmarks-spark-stream.md. With `--json FILE` parts that an earlier run left in the file are told
 too, so that each part can be measured when the machine is quiet.
@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,7 @@ class World:
     rows: int  # of a micro-batch
     batches: int
     open_events: int
+    skew: str = "uniform"
 
     @property
     def window_us(self) -> int:
@@ -82,11 +83,20 @@ class World:
                 "ts": pa.array(
                     START_US + np.arange(first, end) * MICROSECONDS_BETWEEN_EVENTS, pa.timestamp("us", tz="UTC")
                 ),
-                "tag": pa.array(random.integers(0, KEYS, count)),
+                "tag": pa.array(self._tags(random, count)),
                 # Nothing can be made smaller by compression.
                 "weight": pa.array(random.random(count)),
             }
         )
+
+    def _tags(self, random: np.random.Generator, count: int) -> np.ndarray:
+        tags = random.integers(0, KEYS, count)
+        if self.skew == "half":
+            return np.where(random.random(count) < 0.5, 0, tags)
+        if self.skew == "zipf":
+            weights = np.arange(1, KEYS + 1) ** -1.2
+            return random.choice(KEYS, count, p=weights / weights.sum())
+        return tags
 
     def expected_matches(self, tables: list[pa.Table]) -> int:
         """Shelf readings with no reading of the same tag at a register within the window, counted tag by tag."""
@@ -373,6 +383,11 @@ def main() -> None:
             "by key": (by_key, world(100_000, 6)),
         },
         "state": {f"{count:,} open": (packed, world(count)) for count in (10_000, 100_000, 1_000_000)},
+        "skew": {
+            "even keys": (packed, usual),
+            "one key with half": (packed, replace(usual, skew="half")),
+            "Zipf 1.2": (packed, replace(usual, skew="zipf")),
+        },
     }
     folder = Path(tempfile.mkdtemp(prefix="ouzel-spark-stream-"))
     results: dict[str, Any] = {}

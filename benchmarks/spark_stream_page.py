@@ -9,7 +9,7 @@ from benchmarks.measure import Bar, markdown
 from benchmarks.report import BAR_HEADINGS
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks-spark-stream.md"
-PARTS = ("ways", "keys", "state")
+PARTS = ("ways", "keys", "state", "skew")
 HEADINGS = ["part", "way", "open events", "CPU µs/row", "mean", "seconds/batch", "checkpoint MB/batch"]
 # By part and way.
 Results = dict[str, dict[str, dict[str, Any]]]
@@ -35,6 +35,8 @@ events:
 - *rows*: the same session, with Spark rows grouped by bucket; each batch writes the whole state.
 - *by key*: a `transformWithStateInPandas` per tag that keeps the readings of the tag's window. A batch takes half a
   minute of CPU, so only three warm batches are measured.
+- *skew*: the same stream with even keys, with one key that has half of all rows, and with keys by Zipf's law with
+  exponent 1.2.
 
 The query returns a column of random numbers, which cannot be compressed. A batch writes to the checkpoint only the
 new events that the query names, whatever the number of open events. When this log has grown as large as the last
