@@ -226,6 +226,8 @@ def _explain_several(queries: dict[str, Any], format: str, statistics: Statistic
     """Each query, and what they share."""
     if format not in ("text", "json"):
         raise InputError(f"several queries are explained as text or json, not as '{format}'; explain them one by one")
+    if any(isinstance(query, RowPatternQuery) for query in queries.values()):
+        raise InputError("row patterns are explained one by one; leave MATCH_RECOGNIZE out of the list")
     bound = bind_all(queries, lambda query: _catalog(query.types))
     plans = {one.name: make_plan(one, statistics, off=off) for one in bound}
     texts = [render_explanation(explanation(plan), format) for plan in plans.values()]

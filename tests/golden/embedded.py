@@ -10,11 +10,14 @@ from typing import Any
 import pyarrow as pa
 
 import ouzel
+from ouzel.bind.expressions import nodes
 from ouzel.engines.aggregate.plan import SHARE_COUNTERS
 from ouzel.engines.aggregate.sharing import plan_sharing
-from ouzel.lang import syntax
+from ouzel.engines.rows.automaton import build_automaton
+from ouzel.lang import row_syntax, syntax
 from ouzel.plan.choose import all_rules
 from ouzel.plan.explain import explanation
+from ouzel.prepared import RowPatternQuery, as_queries
 from ouzel.runtime.engine import match_without
 from ouzel.runtime.program import Program, make_program
 from tests.golden.answers import Answer, Answers
@@ -26,7 +29,9 @@ ENDLESS_TICKS = 2**60
 
 
 @cache
-def prepared(case: Case) -> dict[str, ouzel.Query]:
+def prepared(case: Case) -> dict[str, Any]:
+    if case.is_row_pattern:
+        return as_queries(case.text, case.params)
     if case.is_script:
         return ouzel.queries(case.text, types=case.types, params=case.params)
     return {"query": ouzel.query(case.text, types=case.types, params=case.params)}
@@ -58,10 +63,15 @@ def batches_of_one(case: Case) -> Iterator[Any]:
         yield parts.get(None, parts)
 
 
-def _windowed(query: ouzel.Query) -> ouzel.Query:
+def _windowed(query: Any) -> Any:
     """Streams refuse a query without WITHIN, so a window longer than the case stands in for none."""
     if query.tree.within is not None:
         return query
+    if isinstance(query, RowPatternQuery):
+        names = [node.name for node in nodes(query.tree.pattern) if isinstance(node, row_syntax.Variable)]
+        if build_automaton(query.tree.pattern, tuple(dict.fromkeys(names))).longest is not None:
+            return query
+        return replace(query, tree=replace(query.tree, within=syntax.Literal(ENDLESS_TICKS)))
     return replace(query, tree=replace(query.tree, within=syntax.Within(syntax.Literal(ENDLESS_TICKS))))
 
 
@@ -94,12 +104,27 @@ def answer_of(case: Case, name: str, tables: Sequence[pa.Table]) -> Answer:
     return Answer([{key: row[key] for key in row if key != "graph"} for row in rows], listed.to_pylist())
 
 
+def stream_gap(case: Case) -> str | None:
+    """Why a stream refuses a row pattern, or None."""
+    if not case.is_row_pattern:
+        return None
+    queries = {name: _windowed(query) for name, query in prepared(case).items()}
+    try:
+        make_program(queries, case.inputs[None].schema, streaming=True, **options(case))
+    except ouzel.QueryError as error:
+        return error.message
+    return None
+
+
 class OneByOne(Embedded):
     """`ouzel.Engine`, one event a push; `restored` takes a snapshot half-way and goes on from it."""
 
     def __init__(self, name: str, *, restored: bool = False) -> None:
         super().__init__(name)
         self.restored = restored
+
+    def gap(self, case: Case) -> str | None:
+        return super().gap(case) or stream_gap(case)
 
     def run(self, case: Case) -> Answers:
         engine = ouzel.Engine({name: _windowed(query) for name, query in prepared(case).items()}, **options(case))

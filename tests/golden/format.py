@@ -13,7 +13,7 @@
 A line `=== name` opens a case; a block is a keyword at the margin with its body indented by two spaces; a `#` line at
 the margin is a comment. Blocks:
 
-    query | script          the text: one query, or several named ones
+    query | script          the text: one query or MATCH_RECOGNIZE (…), or several named queries
     types                   declared event types, one a line: `Shelf: tag_id string, weight double`
     params                  values of :parameters, `limit: 5`, `pause: 1.5s`
     options                 `time: ts`, `type: kind`, `order: seq`, `time_unit: s`, `model: {"loss": 0.1}`
@@ -39,6 +39,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+
+from ouzel.lang.parser import is_row_pattern
 
 FOLDER = Path(__file__).parent
 
@@ -109,6 +111,10 @@ class Case:
     @property
     def is_script(self) -> bool:
         return self._only("script") is not None
+
+    @property
+    def is_row_pattern(self) -> bool:
+        return is_row_pattern(self.text)
 
     @property
     def text(self) -> str:

@@ -14,12 +14,14 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 import ouzel
-from ouzel.bind import bind, bind_script, catalog_for
+from ouzel.bind import Catalog, bind, bind_script, catalog_for
+from ouzel.bind.schema import attributes_of
 from ouzel.lang import parse, parse_script, syntax
+from ouzel.prepared import as_queries
 from tests.golden.answers import Answer, Answers
 from tests.golden.embedded import embedded_ways
 from tests.golden.format import Case
-from tests.oracle import incomplete, oracle
+from tests.oracle import incomplete, oracle, row_patterns
 from tests.oracle.events import Event
 from tests.oracle.values import Moment
 
@@ -48,6 +50,8 @@ class Oracle:
     name = "oracle"
 
     def gap(self, case: Case) -> str | None:
+        if case.is_row_pattern and case.expected_error is None:
+            return None
         if case.expected_error is not None:
             return "the oracle takes every query for valid; mistakes are found by the binder"
         if case.is_script and any(query.threshold for query in parsed(case)):
@@ -55,6 +59,8 @@ class Oracle:
         return None
 
     def run(self, case: Case) -> Answers:
+        if case.is_row_pattern:
+            return {None: Answer.of_rows(row_patterns.answer(case.inputs[None].to_pylist(), case.text, case.params))}
         clock = Clock(case)
         if "model" in case.options:
             return {None: _incomplete_answer(case, clock)}
@@ -147,6 +153,10 @@ class Binder:
         return None
 
     def run(self, case: Case) -> None:
+        if case.is_row_pattern:
+            (pattern,) = as_queries(case.text, case.params).values()
+            pattern.bind(Catalog(common=attributes_of(case.inputs[None].schema)))
+            return
         separate = {name: table.schema for name, table in case.inputs.items() if name is not None}
         catalog = catalog_for(
             case.types,

@@ -35,6 +35,8 @@ class SparkAlone:
     def gap(self, case: Case) -> str | None:
         if reason := gap(case):
             return reason
+        if case.is_row_pattern:
+            return "the row that ends the stream would be a row of the pattern"
         kinds = {table.schema.field(case.time_column).type for table in case.inputs.values()}
         if any(pa.types.is_date(kind) for kind in kinds):
             return "a stream on Spark wants moments, not dates"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import ouzel
 import ouzel.spark
 from tests.engines.rows.random_patterns import random_clause, random_rows
 from tests.engines.rows.test_agreement import SCHEMA, comparable
+from tests.spark.streams import FileStream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,7 +70,48 @@ def test_order_is_required(spark: SparkSession) -> None:
         ouzel.spark.match_recognize(spark.range(3), "PATTERN (A) DEFINE A AS id > 0")
 
 
-def test_stream_is_refused(spark: SparkSession) -> None:
+STREAMED = """
+    PARTITION BY sym ORDER BY ts
+    MEASURES FIRST(ts) AS began, LAST(ts) AS ended, LAST(DOWN.price) AS bottom, COUNT(*) AS n
+    PATTERN (DOWN+ UP+) WITHIN 12
+    DEFINE DOWN AS price < PREV(price), UP AS price > PREV(price)"""
+
+
+@pytest.mark.parametrize("clause", [STREAMED, STREAMED.replace("PATTERN", "ALL ROWS PER MATCH PATTERN")])
+def test_stream_cut_and_restarted_equals_a_table(spark: SparkSession, tmp_path: Path, clause: str) -> None:
+    """The rows come late and out of order, in micro-batches of random size, and the stream is stopped in between."""
+    rng = Random(3)
+    table = ticks(240)
+    arrival = sorted(range(table.num_rows), key=lambda row: row + rng.uniform(0, 5))
+    batches = []
+    while arrival:
+        size = rng.randrange(10, 60)
+        batches.append(table.take(arrival[:size]))
+        arrival = arrival[size:]
+    # A row that moves time past all windows. It has no row before it in its partition, so it is in no match.
+    batches.append(pa.table({"sym": ["end"], "ts": [10**6], "price": [0]}, table.schema))
+    stream = FileStream(spark, tmp_path, table.schema)
+    half = len(batches) // 2
+    for part in (batches[:half], batches[half:]):
+        stream.add(part)
+        stream.run(lambda frame: ouzel.spark.match_recognize(frame, clause, max_delay=5, buckets=2))
+    wanted = ouzel.match_recognize(table, clause)
+    assert wanted.num_rows > 10
+    assert comparable(stream.answers()) == comparable(wanted.to_pylist())
+
+
+def test_stream_refuses_what_it_cannot_decide(spark: SparkSession) -> None:
     events = spark.readStream.format("rate").load()
-    with pytest.raises(ouzel.InputError, match="for batches"):
-        ouzel.spark.match_recognize(events, "ORDER BY timestamp PATTERN (A) DEFINE A AS value > 0")
+    with pytest.raises(ouzel.QueryError, match="needs WITHIN"):
+        ouzel.spark.match_recognize(events, "ORDER BY timestamp PATTERN (A+)", max_delay="1 s")
+    with pytest.raises(ouzel.InputError, match="max_delay"):
+        ouzel.spark.match_recognize(events, "ORDER BY timestamp PATTERN (A)")
+    with pytest.raises(ouzel.InputError, match="ORDER BY must begin"):
+        ouzel.spark.match_recognize(events, "PATTERN (A)", max_delay="1 s")
+
+
+def test_batch_refuses_options_of_streams(spark: SparkSession) -> None:
+    with pytest.raises(ouzel.InputError, match="max_delay= is for streams"):
+        ouzel.spark.match_recognize(spark.range(3), "ORDER BY id PATTERN (A)", max_delay=5)
+    with pytest.raises(ouzel.InputError, match="answered by ouzel"):
+        ouzel.spark.match(spark.range(3), "MATCH_RECOGNIZE (ORDER BY id PATTERN (A))", time="id")

@@ -21,7 +21,7 @@ from ouzel.spark.tasks import bucket_processor
 from ouzel.spark.versions import bucket_names, from_arrow, step_by_key
 from ouzel.spark.worker import STEPPED
 from tests.golden.answers import Answers
-from tests.golden.embedded import Embedded, _windowed, answer_of, batches_of_one, options, prepared
+from tests.golden.embedded import Embedded, _windowed, answer_of, batches_of_one, options, prepared, stream_gap
 from tests.golden.format import Case
 from tests.spark.clocks import BATCH_MS, CaseClock
 from tests.spark.streams import FileStream
@@ -84,6 +84,9 @@ class SparkBatch:
     def _start(self, case: Case) -> ouzel.spark.Matches:
         """The DataFrames of the answers, by the names of their queries."""
         frames = {name: from_arrow(self._spark, table).coalesce(1) for name, table in case.inputs.items()}
+        if case.is_row_pattern:
+            recognized = ouzel.spark.match_recognize(frames[None], case.text, params=case.params)
+            return ouzel.spark.Matches({"query": recognized}, ())
         queries = prepared(case) if case.is_script else prepared(case)["query"]
         found = ouzel.spark.match(frames.get(None, frames), queries, **options(case))
         return found if case.is_script else ouzel.spark.Matches({"query": found}, ())
@@ -116,6 +119,8 @@ class SparkStream:
             self._failure = failure
 
     def gap(self, case: Case) -> str | None:
+        if reason := stream_gap(case):
+            return reason
         if not any(table.num_rows for table in case.inputs.values()):
             return gap(case) or "a stream without events has no micro-batches"
         return gap(case)

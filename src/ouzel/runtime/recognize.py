@@ -57,10 +57,15 @@ def bound_row_pattern(
     clause: str, schema: pa.Schema, params: Mapping[str, Any] | None = None, steps_max: int = STEPS_MAX
 ) -> BoundRowPattern:
     """A row pattern over tables of a schema."""
-    if type(steps_max) is not int or not 0 < steps_max < 2**63:
-        raise InputError(f"max_steps_per_match={steps_max!r} must be a positive integer")
+    check_steps(steps_max)
     query = RowPatternQuery("query", clause, parse_row_pattern(clause), dict(params or {}), steps_max)
     return query.bind(Catalog(common=attributes_of(schema)))
+
+
+def check_steps(steps_max: Any) -> None:
+    """Refuse what is no limit of steps."""
+    if type(steps_max) is not int or not 0 < steps_max < 2**63:
+        raise InputError(f"max_steps_per_match={steps_max!r} must be a positive integer")
 
 
 def recognize(table: pa.Table, pattern: BoundRowPattern) -> pa.Table:

@@ -215,10 +215,7 @@ def plan_query_groups(
     found: list[QueryGroupPlan] = []
     first_query = 0
     for (keys, _, has_totals), queries in members.items():
-        part = replace(program, queries=tuple(queries))
-        needed = describe(part).needed_columns
-        narrow = pa.schema([field for field in program.layout.schema if field.name in needed])
-        part = replace(part, layout=replace(program.layout, schema=narrow))
+        part = _narrowed(replace(program, queries=tuple(queries), row_patterns=()))
         composed = [query for query in queries if is_composed(query)]
         mixed = any(reads_input(query) for query in composed)
         primary = [query for query in queries if not is_composed(query)]
@@ -231,7 +228,19 @@ def plan_query_groups(
             planned = replace(planned, group=partial, totals=part, outputs=dict(describe(part).output_schemas))
         found.append(replace(planned, plans=own_plans, composed=bool(composed)))
         first_query += len(queries)
+    for pattern in program.row_patterns:
+        part = _narrowed(replace(program, queries=(), row_patterns=(pattern,)))
+        keys = tuple(sorted(pattern.partition_paths))
+        found.append(_group(part, clock, keys=keys, types=None, first_query=first_query, reports=reports))
+        first_query += 1
     return found
+
+
+def _narrowed(program: Program) -> Program:
+    """A program over the columns that it needs."""
+    needed = describe(program).needed_columns
+    narrow = pa.schema([field for field in program.layout.schema if field.name in needed])
+    return replace(program, layout=replace(program.layout, schema=narrow))
 
 
 def _group(

@@ -1,11 +1,13 @@
 """`match_recognize`: SQL's row pattern recognition over DataFrames.
 
-A task has all rows of its partitions: it orders them and answers all of them at once.
+In a batch a task has all rows of its partitions: it orders them and answers all of them at once. A stream is answered
+as other queries are: the rows of a bucket by a session with its state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -15,25 +17,50 @@ from pyspark.sql import functions as F
 from ouzel.bind.model import Attribute
 from ouzel.bind.row_patterns import STEPS_MAX, BoundRowPattern
 from ouzel.errors import InputError
+from ouzel.lang.parser import parse_row_pattern
 from ouzel.lang.row_syntax import Rows
-from ouzel.runtime.recognize import bound_row_pattern, recognize
+from ouzel.lang.syntax import Reference
+from ouzel.prepared import RowPatternQuery
+from ouzel.runtime.recognize import bound_row_pattern, check_steps, recognize
 from ouzel.runtime.values import empty_table, plain_table
+from ouzel.spark.api import match
 from ouzel.spark.schema import arrow_schema, quoted, spark_schema
 from ouzel.spark.tasks import in_arrow
 
 
 def match_recognize(
-    events: DataFrame, clause: str, *, params: Mapping[str, Any] | None = None, max_steps_per_match: int = STEPS_MAX
+    events: DataFrame,
+    clause: str,
+    *,
+    params: Mapping[str, Any] | None = None,
+    max_steps_per_match: int = STEPS_MAX,
+    max_delay: int | str | timedelta | None = None,
+    idle_timeout: str | timedelta | None = None,
+    buckets: int | None = None,
+    late: bool = False,
 ) -> DataFrame:
-    """The rows that SQL's `events MATCH_RECOGNIZE (clause)` gives, as a DataFrame.
+    """The rows that SQL's `events MATCH_RECOGNIZE (clause)` gives, as a DataFrame; streaming where the events are.
 
     As `ouzel.match_recognize`. Rows are distributed by PARTITION BY; without it one task reads all of them. ORDER BY is
-    required, because the rows of a DataFrame have no order. A stream is refused.
+    required, because the rows of a DataFrame have no order.
+
+    Over a stream each match is returned once, as soon as no row that may still come can change it. The first ORDER BY
+    column is the time of the stream. `max_delay`, `idle_timeout`, `buckets` and `late` are those of
+    `ouzel.spark.match`.
 
     >>> match_recognize(ticks, "PARTITION BY sym ORDER BY ts PATTERN (A B+) …")               # doctest: +SKIP
     """
     if events.isStreaming:
-        raise InputError("match_recognize is for batches; for a stream write a query for ouzel.spark.match")
+        check_steps(max_steps_per_match)
+        tree = parse_row_pattern(clause)
+        query = RowPatternQuery("query", clause, tree, dict(params or {}), max_steps_per_match)
+        return match(
+            events, query, time=_time_column(events, query), type=None, max_delay=max_delay,
+            idle_timeout=idle_timeout, buckets=buckets, late=late,
+        )  # fmt: skip
+    for name, value in {"max_delay": max_delay, "idle_timeout": idle_timeout, "buckets": buckets, "late": late}.items():
+        if value:
+            raise InputError(f"{name}= is for streams; in a batch no row is late")
     schema = arrow_schema(events.schema)
     bound = bound_row_pattern(clause, schema, params, max_steps_per_match)
     if not bound.order:
@@ -48,6 +75,15 @@ def match_recognize(
 def recognizing(clause: str, **options: Any) -> Callable[[DataFrame], DataFrame]:
     """`match_recognize` for use in a chain: `df.transform(recognizing("PARTITION BY …"))`."""
     return lambda events: match_recognize(events, clause, **options)
+
+
+def _time_column(events: DataFrame, query: RowPatternQuery) -> str:
+    """The column that ORDER BY names first, as the DataFrame spells it."""
+    first = query.tree.order_by[0].expression if query.tree.order_by else None
+    if not isinstance(first, Reference) or len(first.names) != 1:
+        raise InputError("over a stream ORDER BY must begin with the column that has the time of the rows")
+    name = first.names[0]
+    return next((column for column in events.columns if column.lower() == name.lower()), name)
 
 
 def _distributed(events: DataFrame, bound: BoundRowPattern) -> DataFrame:

@@ -78,6 +78,13 @@ def test_random_streams_agree_with_tables(part: int) -> None:
         check(seed)
 
 
+@pytest.mark.compiled
+def test_random_streams_agree_with_tables_compiled() -> None:
+    """Compiled kernels refuse arrays that they may not write to, such as those of restored rows."""
+    for seed in range(1000, 1100):
+        check(seed)
+
+
 def given_out(clause: str, values: list[tuple[int, Any]], **options: Any) -> list[list[dict[str, Any]]]:
     """What comes out after each row, and at the end."""
     engine = ouzel.Engine(f"MATCH_RECOGNIZE ({clause})", **options)
@@ -161,3 +168,8 @@ def test_what_streams_refuse(clause: str, message: str) -> None:
     schema = pa.schema({"ts": pa.int64(), "v": pa.int64()})
     with pytest.raises(ouzel.QueryError, match=message):
         ouzel.Engine(f"MATCH_RECOGNIZE ({clause})", schema=schema)
+
+
+def test_row_patterns_are_explained_one_by_one() -> None:
+    with pytest.raises(ouzel.InputError, match="one by one"):
+        ouzel.explain(["MATCH_RECOGNIZE (ORDER BY ts PATTERN (A B))", "PATTERN SEQ(A a, B b) WITHIN 5"])

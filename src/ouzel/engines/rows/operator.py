@@ -121,6 +121,8 @@ class RowOperator(StreamOperator[RowEvents]):
     def load(self, reader: Any, head: dict[str, Any]) -> None:
         """Restore what `dump` stored."""
         super().load(reader, head)
+        # Columns of a snapshot begin anywhere in its bytes, and kernels read whole words: copy them.
+        self._buffer.keep_rows()
         self._timer = head["timer"]
 
     def dump(self, writer: Any) -> dict[str, Any]:

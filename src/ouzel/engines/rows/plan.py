@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from ouzel.bind.diagnostics import Source, quoted
@@ -36,8 +36,9 @@ class RowPlan(Plan):
     engine: ClassVar[str] = "rows"
 
     query: BoundRowPattern  # type: ignore[assignment]
-    automaton: Automaton
-    tables: Tables
+    # The pattern of the query in other forms.
+    automaton: Automaton = field(compare=False)
+    tables: Tables = field(compare=False)
     near: Mapping[int, Bound]
     searched: Mapping[int, tuple[Bound, ...]]
 

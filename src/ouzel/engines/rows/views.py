@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ouzel.engines.rows.tables import Entries
-from ouzel.kernels.arrays import INT64_MAX, INT64_MIN
+from ouzel.kernels.arrays import INT64_MAX, INT64_MIN, ReadOnly
 from ouzel.kernels.jit import kernel
 
 
@@ -40,7 +40,7 @@ def visible_rows(
 @kernel
 def counts(
     entries: Entries,
-    valid: NDArray[np.bool_],
+    valid: ReadOnly[NDArray[np.bool_]],
     out: NDArray[np.int64],
 ) -> None:
     """How many rows count and have a value; `valid` is empty if all have."""
@@ -57,8 +57,8 @@ def counts(
 @kernel
 def integer_sums(
     entries: Entries,
-    values: NDArray[np.int64],
-    valid: NDArray[np.bool_],
+    values: ReadOnly[NDArray[np.int64]],
+    valid: ReadOnly[NDArray[np.bool_]],
     out: NDArray[np.int64],
     exists: NDArray[np.bool_],
 ) -> None:
@@ -85,8 +85,8 @@ def integer_sums(
 @kernel
 def float_sums(
     entries: Entries,
-    values: NDArray[np.float64],
-    valid: NDArray[np.bool_],
+    values: ReadOnly[NDArray[np.float64]],
+    valid: ReadOnly[NDArray[np.bool_]],
     out: NDArray[np.float64],
     exists: NDArray[np.bool_],
 ) -> None:
@@ -108,8 +108,8 @@ def float_sums(
 @kernel
 def extremes(
     entries: Entries,
-    ranks: NDArray[np.int64],
-    valid: NDArray[np.bool_],
+    ranks: ReadOnly[NDArray[np.int64]],
+    valid: ReadOnly[NDArray[np.bool_]],
     largest: bool,
     rows: NDArray[np.int64],
 ) -> None:

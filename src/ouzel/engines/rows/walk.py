@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ouzel.engines.rows.tables import ACCEPT, At, Ended, Matches, Partitions, Skipping, Tables
-from ouzel.kernels.arrays import Matrix
+from ouzel.kernels.arrays import Matrix, ReadOnly
 from ouzel.kernels.jit import helper, kernel
 
 _BYTE = np.uint64(8)
@@ -86,8 +86,8 @@ def alive(
 
 @kernel
 def window_ends(
-    times: NDArray[np.uint64] | NDArray[np.float64],
-    valid: NDArray[np.bool_],
+    times: ReadOnly[NDArray[np.uint64] | NDArray[np.float64]],
+    valid: ReadOnly[NDArray[np.bool_]],
     bounds: NDArray[np.int64],
     window: np.uint64 | np.float64,
     ends: NDArray[np.int64],
