@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import sys
 from html import escape
+from time import perf_counter
 from typing import Any
 
 ROWS_SHOWN = 20
+# Work that takes less time shows no progress.
+_PATIENCE_SECONDS = 2.0
+_SHOWN_SECONDS = 0.5
 
 
 def preformatted(text: str) -> str:
@@ -39,6 +43,44 @@ class Explanation(str):
 
     def _repr_html_(self) -> str:
         return preformatted(self)
+
+
+class Progress:
+    """One line about long work at a prompt or in a notebook: how many events have been read, and for how long.
+
+    The line is written over itself and cleared at the end. Scripts show none.
+    """
+
+    def __init__(self, read: list[int]) -> None:
+        self._read = read
+        self._began = perf_counter()
+        self._due = self._began + _PATIENCE_SECONDS
+        self._width = 0
+
+    @staticmethod
+    def is_wanted() -> bool:
+        """Whether a person waits. Python and IPython set `sys.ps1` at a prompt, and IPython also in notebooks."""
+        return hasattr(sys, "ps1")
+
+    def show(self) -> None:
+        """Write the line, at most twice a second."""
+        now = perf_counter()
+        if now < self._due:
+            return
+        self._due = now + _SHOWN_SECONDS
+        line = f"ouzel: {sum(self._read):,} events read in {now - self._began:.0f} s"
+        self._width = max(self._width, len(line))
+        self._write(f"\r{line}")
+
+    def clear(self) -> None:
+        """Remove the line."""
+        if self._width:
+            self._write(f"\r{' ' * self._width}\r")
+
+    @staticmethod
+    def _write(text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
 
 
 def table_html(table: Any) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import ouzel
+from ouzel import notebook
 
 EVENTS = [{"ts": 1, "type": "A", "id": "<x>"}, {"ts": 2, "type": "B", "id": "<x>"}]
 QUERY = "PATTERN SEQ(A a, B b) WHERE [id] AND a.ts < b.ts WITHIN 10"
@@ -34,6 +37,24 @@ def test_errors_end_in_their_caret_without_frames_of_ours() -> None:
     shown = "\n".join(lines)
     assert "ouzel/lang" not in shown and lines[-1].startswith("QueryError: there is no unit of time 'hors'")
     assert "^^^^" in lines[-1]
+
+
+def test_long_work_at_a_prompt_shows_how_many_events_it_has_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each call of the clock takes ten seconds here, so the work is long."""
+    ticks = itertools.count(step=10.0)
+    monkeypatch.setattr(notebook, "perf_counter", lambda: next(ticks))
+    events = pa.table({"ts": range(60_000), "type": ["A", "B"] * 30_000})
+    text = "PATTERN SEQ(A a, B b) WHERE a.ts + 1 < b.ts WITHIN 4 RETURN R(a.ts AS a)"
+    wanted = ouzel.match(events, text)
+    assert capsys.readouterr().out == ""
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    assert ouzel.match(events, text).equals(wanted)
+    shown = capsys.readouterr().out
+    numbers = [int(found.replace(",", "")) for found in re.findall(r"ouzel: ([\d,]+) events read in \d+ s", shown)]
+    assert numbers == sorted(numbers) and 0 < numbers[-1] <= 60_000
+    assert shown.endswith("\r") and not shown.rstrip("\r").rpartition("\r")[2].strip()
 
 
 class Formatter:

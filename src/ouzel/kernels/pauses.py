@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from time import perf_counter
 
 import numpy as np
@@ -15,6 +16,10 @@ import numpy as np
 _EVENTS_FIRST = 1024
 _SHORT_SECONDS = 0.01
 _LONG_SECONDS = 0.04
+
+
+# The numbers of events that kernels have read, if a person waits for them. Threads that work together share the list.
+events_read: ContextVar[list[int] | None] = ContextVar("events_read", default=None)
 
 
 class _Thread(threading.local):
@@ -51,6 +56,7 @@ class Pieces:
         self._times = times
         self._size = _EVENTS_FIRST
         self._began: float | None = None
+        self._read = 0
 
     def end(self, position: int) -> int:
         """Where the piece that begins at a position ends."""
@@ -58,8 +64,12 @@ class Pieces:
             if self._last - position <= self._size:
                 return self._last
             self._began = perf_counter()
+            self._read = position
             return self._cut(position)
         pause()
+        if (numbers := events_read.get()) is not None:
+            numbers.append(position - self._read)
+            self._read = position
         now = perf_counter()
         seconds, self._began = now - self._began, now
         if seconds < _SHORT_SECONDS:

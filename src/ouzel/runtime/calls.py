@@ -30,7 +30,8 @@ import numpy as np
 import pyarrow as pa
 
 from ouzel.errors import InputError, StateError
-from ouzel.kernels.pauses import call_on_pause, pause
+from ouzel.kernels.pauses import call_on_pause, events_read, pause
+from ouzel.notebook import Progress
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -89,7 +90,7 @@ class _Job:
         while self.is_parked:
             self.go_on.get()
 
-    def wait(self, *, abandon: bool = False) -> None:
+    def wait(self, *, abandon: bool = False, progress: Progress | None = None) -> None:
         """Wait until the job is done. KeyboardInterrupt stops it, or abandons it, at its next pause."""
         try:
             if self.is_parked:
@@ -99,6 +100,8 @@ class _Job:
                 _start(self)
             while not self.is_done:
                 self._look()
+                if progress is not None:
+                    progress.show()
         except BaseException:
             self.stop, self.is_abandoned = True, abandon
             # It may have been started or not, and can be claimed only once.
@@ -150,8 +153,19 @@ def interruptible(function: Callable[..., T], *args: Any) -> T:
     """Do work whose state is not needed after KeyboardInterrupt, which is then raised at once."""
     if not _is_main():
         return function(*args)
-    job = _Job(function, args, gives_rows=False)
-    job.wait(abandon=True)
+    read: list[int] = []
+
+    def counted() -> T:
+        events_read.set(read)
+        return function(*args)
+
+    job = _Job(counted, (), gives_rows=False)
+    progress = Progress(read) if Progress.is_wanted() else None
+    try:
+        job.wait(abandon=True, progress=progress)
+    finally:
+        if progress is not None:
+            progress.clear()
     if job.error is not None:
         raise job.error
     result: T = job.result
