@@ -76,7 +76,9 @@ class Finder:
         while True:
             ended = run(room)
             if ended == Ended.DONE:
-                return _resized(room, int(self.state[At.MATCHES]), int(self.state[At.POSITIONS]))
+                found, used = int(self.state[At.MATCHES]), int(self.state[At.POSITIONS])
+                partition, start, length, number = (array[:found] for array in room[:-1])
+                return Matches(partition, start, length, number, room.positions[:used])
             if ended == Ended.MATCHES_FULL:
                 room = _resized(room, 2 * len(room.start), len(room.positions))
             elif ended == Ended.POSITIONS_FULL:

@@ -25,6 +25,7 @@ class SortedRows:
     table: pa.Table
     order: np.ndarray | None  # None: the rows are in that order already
     bounds: np.ndarray  # where each partition begins, and the number of rows
+    _columns: dict[str, pa.Array] = field(default_factory=dict)
     _raw: dict[str, pa.Array] = field(default_factory=dict)
     _values: dict[tuple[str, ...], Column] = field(default_factory=dict)
 
@@ -50,9 +51,20 @@ class SortedRows:
     def raw(self, name: str) -> pa.Array:
         """A column in its input type."""
         if name not in self._raw:
-            column = _array(self.table.column(name))
+            column = self._column(name)
             self._raw[name] = column if self.order is None else take(column, self.order)
         return self._raw[name]
+
+    def raw_at(self, name: str, rows: np.ndarray) -> pa.Array:
+        """A column in its input type at some rows, null at -1. Only these rows are gathered."""
+        if self.order is None or not len(self.order) or name in self._raw:
+            return picked(self.raw(name), rows)
+        return picked(self._column(name), np.where(rows < 0, -1, self.order[rows]))
+
+    def _column(self, name: str) -> pa.Array:
+        if name not in self._columns:
+            self._columns[name] = _array(self.table.column(name))
+        return self._columns[name]
 
     def values(self, path: tuple[str, ...], kind: Type) -> Column:
         """A column, or a field of one, in engine form."""

@@ -236,7 +236,7 @@ class _Output:
 
     def _value(self, expression: Bound, places: np.ndarray) -> Column:
         if isinstance(expression, Attribute) and len(expression.path) == 1:
-            return picked(self._rows.raw(expression.path[0]), places)
+            return self._rows.raw_at(expression.path[0], places)
         frame = RowFrame(len(places), self._rows, lambda component: places)
         return from_engine(evaluate(expression, frame), expression.type)
 
@@ -249,7 +249,7 @@ class _Output:
         ordering = [sort.expression.path[0] for sort in query.order if isinstance(sort.expression, Attribute)]
         ordering = [name for name in dict.fromkeys(ordering) if name not in taken]
         rest = [name for name in query.catalog.common or () if name not in {*taken, *ordering}]
-        first, last = ([(n, picked(self._rows.raw(n), places)) for n in names] for names in (ordering, rest))
+        first, last = ([(name, self._rows.raw_at(name, places)) for name in names] for names in (ordering, rest))
         return first, last
 
     def _measures(self, written: np.ndarray, unmatched: int) -> list[tuple[str, Column]]:
@@ -284,9 +284,10 @@ class _Output:
     def _measure(self, expression: Bound, frame: RowFrame) -> Column:
         if isinstance(expression, Attribute) and (len(expression.path) == 1 or not is_computed(expression.type)):
             # A column in its own type, as it is in the input.
-            column = self._rows.raw(expression.path[0])
+            rows = frame.rows_of(expression.component)
+            assert rows is not None, "measures are of matches"
+            column = self._rows.raw_at(expression.path[0], rows)
             for name in expression.path[1:]:
                 column = pc.struct_field(column, name)
-            rows = frame.rows_of(expression.component)
-            return column if rows is None else picked(column, rows)
+            return column
         return from_engine(evaluate(expression, frame), expression.type)

@@ -156,11 +156,12 @@ class RowOperator(StreamOperator[RowEvents]):
         order = row_order(self._plan.query, SortedRows.chosen(table, places))
         if order is not None:
             ready = chosen(ready, order)
-        known = np.zeros(self._stager.keys.count + 1, bool)
-        known[buffer.events.key[: buffer.count]] = True
-        new = np.flatnonzero(~known[ready.events.key])
-        firsts = new[np.unique(ready.events.key[new], return_index=True)[1]]
-        ready.events.is_first[firsts] = True
+        keys = ready.events.key
+        # Of several writes to one place the last one stays: that of the first row of a key.
+        first = np.full(self._stager.keys.count + 1, -1, np.int64)
+        first[keys[::-1]] = np.arange(len(keys) - 1, -1, -1)
+        first[buffer.events.key[: buffer.count]] = -1
+        ready.events.is_first[first[first >= 0]] = True
         buffer.append(ready)
 
     def _touched(self, before: int, until: int) -> tuple[np.ndarray, Partitions]:
@@ -182,10 +183,12 @@ class RowOperator(StreamOperator[RowEvents]):
         slots = order if among is None else among[order]
         bounds = bounds[np.concatenate([[True], np.diff(bounds) > 0])] if len(slots) else np.zeros(1, np.int64)
         firsts, ends = bounds[:-1], bounds[1:]
-        tried = np.concatenate([[0], np.cumsum(events.is_tried[slots])])
         complete = np.full(len(firsts), until == LATEST)
         known = np.where(complete, ends, ends - self._plan.rows_after)
-        start = firsts + tried[ends] - tried[firsts]
+        start = firsts.copy()
+        if before:
+            tried = np.concatenate([[0], np.cumsum(events.is_tried[slots])])
+            start += tried[ends] - tried[firsts]
         origin = np.where(events.is_first[slots[firsts]], firsts, -1)
         return slots, Partitions(bounds, known, origin, start, complete)
 
