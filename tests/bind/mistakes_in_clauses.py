@@ -160,6 +160,27 @@ CLAUSES = [
         "OUTPUT LATEST needs matches that end with an event",
         "matches with a negation at the end wait for their window; use OUTPUT FIRST or NON_OVERLAPPING",
     ),
+    (
+        "PATTERN SEQ(Shelf a, Exit b) WITHIN 1 s «OUTPUT FURTHEST»",
+        "OUTPUT FURTHEST needs skip_till_next_match or a contiguity",
+        "write WHERE skip_till_next_match(a, b) { … }",
+    ),
+    (
+        "PATTERN SEQ(Shelf a, Exit? b, Exit c) WITHIN 1 s «OUTPUT FURTHEST»",
+        "OUTPUT FURTHEST needs a pattern without optional parts and alternatives",
+        "write a query for each alternative",
+    ),
+    (
+        "PATTERN SEQ(Shelf a, !(Exit b)) WITHIN 1 s «OUTPUT FURTHEST»",
+        "OUTPUT FURTHEST needs matches that end with an event",
+        "put the negation between components",
+    ),
+    ("PATTERN Shelf a WITHIN 1 s «OUTPUT FURTHEST»", "OUTPUT FURTHEST needs at least two positive components", None),
+    (
+        "PATTERN SEQ(Shelf a, Exit b) WHERE skip_till_next_match(a, b) { a.n = 1 } «OUTPUT FURTHEST»",
+        "OUTPUT FURTHEST needs a window in time: a run that is not complete is returned when its window has passed",
+        "add WITHIN with a duration, such as WITHIN 12 hours",
+    ),
     (AB + "«OUTPUT BEST»", "OUTPUT BEST needs THRESHOLD", None),
 ]
 

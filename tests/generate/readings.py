@@ -49,6 +49,8 @@ class _Made:
 
 
 def _query(rng: random.Random, types: Types | None) -> str:
+    if rng.random() < 0.06:
+        return _furthest(rng, types)
     made = _Made(types)
     parts = [_part(rng, made, 2, required=True) for _ in range(rng.randint(1, 3))]
     whole = f"SEQ({', '.join(parts)})" if len(parts) > 1 or rng.random() < 0.5 or "!" in parts[0] else parts[0]
@@ -86,6 +88,33 @@ def _query(rng: random.Random, types: Types | None) -> str:
     if not aggregates and rng.random() < 0.5:
         clauses.append(_returns(rng, positives))
     return "\n".join(clauses)
+
+
+def _furthest(rng: random.Random, types: Types | None) -> str:
+    """A linear pattern whose runs are returned though they are not complete."""
+    signs = rng.choice(("..", "...", ".+.", "+.", ".-..", "....", ".+", ".-+."))
+    components = random_components(rng, signs, types)
+    written = [
+        f"!({_kinds(c)} {c.name})" if c.negated else f"{_kinds(c)}{'+' * c.kleene} {c.name}{'[]' * c.kleene}"
+        for c in components
+    ]
+    positives = [c for c in components if not c.negated]
+    keys = tuple(a for a in ("id", "s") if all(a in c.shared for c in positives))
+    conjuncts = [random_equivalence(rng, components, keys)] if keys and rng.random() < 0.5 else []
+    conjuncts += [random_condition(rng, components, 0) for _ in range(rng.choice((0, 1, 2)))]
+    strategy = rng.choice(("skip_till_next_match()", "strict_contiguity()", "contiguity({})"))
+    steps = ", ".join(f"{c.name}: {rng.choice(('strict', 'next', 'any'))}" for c in positives[1:])
+    clauses = [
+        f"PATTERN SEQ({', '.join(written)})",
+        f"WHERE {strategy.format(steps)} {{ {' AND '.join(one for one in conjuncts if one)} }}",
+        f"WITHIN {rng.randint(2, 12)}",
+        "OUTPUT FURTHEST",
+    ]
+    return "\n".join([*clauses, _returns(rng, positives)] if rng.random() < 0.5 else clauses)
+
+
+def _kinds(component: Component) -> str:
+    return f"ANY({', '.join(component.types)})" if len(component.types) > 1 else component.types[0]
 
 
 def _part(rng: random.Random, made: _Made, depth: int, *, required: bool, negatable: bool = True) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ouzel.lang import syntax
-from ouzel.lang.syntax import Query, Reference
+from ouzel.lang.syntax import OutputForm, Query, Reference
 from tests.oracle.aggregates import AggregateRow, grouping_expressions, rows_at_moments, with_implied_tests
 from tests.oracle.conditions import Conditions
 from tests.oracle.events import AFTER_EVENTS, DerivedEvent, Event, EventTypes, in_stream_order, with_order
@@ -14,7 +14,7 @@ from tests.oracle.expressions import Settings, attribute_path, children, is_own
 from tests.oracle.negation import stands
 from tests.oracle.output import CompressedMatches, Match, in_form, in_output_order, match_of
 from tests.oracle.output import Result as MatchResult
-from tests.oracle.readings import readings, with_names
+from tests.oracle.readings import beginnings, readings, with_names
 from tests.oracle.selection import Selection
 
 INPUT = "input"
@@ -62,7 +62,11 @@ def answer_one(query: Query, events: Iterable[Event], settings: Settings, order:
     assert query.threshold is None, "incomplete streams are section 6, not this oracle's"
     query = with_implied_tests(query)
     # "Each reading selects events by the query's strategy as if it were the whole query."
-    each = [Conditions(query, settings, reading) for reading in readings(with_names(query.pattern))]
+    linear = readings(with_names(query.pattern))
+    if query.output is not None and query.output.form is OutputForm.FURTHEST:
+        (whole,) = linear
+        linear = beginnings(whole)
+    each = [Conditions(query, settings, reading) for reading in linear]
     ordered = tuple(
         in_stream_order(
             events,
@@ -81,7 +85,8 @@ def answer_one(query: Query, events: Iterable[Event], settings: Settings, order:
     matches = in_output_order(_union(finished))
     if query.aggregates:
         return list(rows_at_moments(selections[0], matches))
-    return list(in_form(each[0], matches))
+    window = selections[0].window
+    return list(in_form(each[0], matches, window))
 
 
 def _union(matches: Iterable[Match]) -> Iterable[Match]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import groupby
 from typing import Any
@@ -161,7 +161,7 @@ def in_output_order(matches: Iterable[Match]) -> list[Match]:
     )
 
 
-def in_form(conditions: Conditions, matches: Sequence[Match]) -> list[Result]:
+def in_form(conditions: Conditions, matches: Sequence[Match], window: int | None = None) -> list[Result]:
     """What the query's OUTPUT makes of its matches, which are in output order."""
     output = conditions.query.output or syntax.Output(OutputForm.ALL)
     if output.form is OutputForm.ALL:
@@ -170,6 +170,9 @@ def in_form(conditions: Conditions, matches: Sequence[Match]) -> list[Result]:
         return list(_compressed(matches))
     if output.form is OutputForm.LATEST:
         return list(_latest(matches))
+    if output.form is OutputForm.FURTHEST:
+        assert window is not None
+        return list(_furthest(matches, len(conditions.positives), window))
     may_follow = {
         OutputForm.NON_OVERLAPPING: _starts_after_the_end,
         OutputForm.FIRST: _starts_with_another_event,
@@ -217,6 +220,19 @@ def _latest(matches: Sequence[Match]) -> Iterable[Match]:
         ]
         if match is max(rivals, key=recency):
             yield match
+
+
+def _furthest(matches: Sequence[Match], components: int, window: int) -> Iterable[Match]:
+    """ "For each event that starts a run, one row: the complete match if there is one, else, when the window has
+    passed, the run that bound the most components (the first such run)." """
+    found = []
+    for first in dict.fromkeys(match.positions[0] for match in matches):
+        runs = [match for match in matches if match.positions[0] == first]
+        most = max(len(run.places) for run in runs)
+        run = next(run for run in runs if len(run.places) == most)
+        end = run.end if most == components else type(run.end)(run.start + window - 1)
+        found.append(replace(run, end=end, row={**run.row, "end": end, "reached": most}))
+    return in_output_order(found)
 
 
 def _compressed(matches: Sequence[Match]) -> Iterable[CompressedMatches]:

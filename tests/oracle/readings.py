@@ -40,6 +40,13 @@ def readings(pattern: Pattern) -> list[Reading]:
     return list(dict.fromkeys(_of_sequence(pattern.parts)))
 
 
+def beginnings(reading: Reading) -> list[Reading]:
+    """OUTPUT FURTHEST: "the run that bound the most components". The beginnings that end with a positive component, the
+    longest first."""
+    ends = [place for place, component in enumerate(reading, 1) if not component.negated]
+    return [reading[:end] for end in reversed(ends)]
+
+
 def _of_sequence(parts: tuple[Component | Group, ...]) -> Iterator[Reading]:
     for choice in itertools.product(*(list(_of_part(part)) for part in parts)):
         yield tuple(itertools.chain(*choice))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ouzel.bind.clauses import (
+    REACHED,
     SCORE_COLUMNS,
     SPAN_COLUMNS,
     bind_aggregates,
@@ -24,6 +25,7 @@ from ouzel.bind.clauses import (
     check_partitions,
     check_threshold_query,
     implied_tests,
+    with_furthest,
 )
 from ouzel.bind.conjuncts import bind_conjuncts, bind_equivalences, split_where
 from ouzel.bind.diagnostics import Source
@@ -73,7 +75,7 @@ def bind_with(
     """Like `bind`, with parameters that several queries of a script share."""
     source = Source(text)
     _check_depth(query, source)
-    names = bind_pattern(query.pattern, catalog, source)
+    names = with_furthest(query, bind_pattern(query.pattern, catalog, source))
     defaults: dict[Attribute | Intrinsic, Bound] = {}
     where = Expressions(source, names, Typing(source, catalog.time), parameters, Place.WHERE, defaults)
 
@@ -101,7 +103,9 @@ def bind_with(
     over_matches = expressions(Place.AGGREGATE)
     aggregates = bind_aggregates(query.aggregates, over_matches, group_by)
     having, aggregates = bind_having(query.having, over_matches, group_by, aggregates)
-    reserved = SPAN_COLUMNS if threshold is None else SPAN_COLUMNS + SCORE_COLUMNS
+    reserved: tuple[str, ...] = SPAN_COLUMNS if threshold is None else SPAN_COLUMNS + SCORE_COLUMNS
+    if output.form is OutputForm.FURTHEST:
+        reserved += (REACHED,)
     returns = bind_return(query.returns, expressions(Place.RETURN), equivalences, reserved)
     if returns is None and not aggregates:
         check_default_columns(names.components, source, reserved)

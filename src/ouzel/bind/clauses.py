@@ -48,6 +48,8 @@ from ouzel.lang.syntax import OutputForm, Reference, Span, Strategy
 # The columns that every match has in addition to its own.
 SPAN_COLUMNS = ("start", "end")
 SCORE_COLUMNS = ("missing", "score", "probability")
+# Of OUTPUT FURTHEST: the number of positive components that are bound.
+REACHED = "reached"
 
 
 # ── Windows ────────────────────────────────────────────────────────────────────────────────────────
@@ -221,6 +223,41 @@ def bind_output(output: syntax.Output | None, names: Names) -> BoundOutput:
             f"{quoted(component.variable)} may be absent, so OUTPUT {output.form.value} cannot skip to it", output.span
         )
     return BoundOutput(output.form, component.position)
+
+
+def with_furthest(query: syntax.Query, names: Names) -> Names:
+    """OUTPUT FURTHEST chooses among the beginnings of a pattern: its readings are those that end with each positive
+    component, the whole pattern first."""
+    output = query.output
+    if output is None or output.form is not OutputForm.FURTHEST:
+        return names
+    if len(names.readings) > 1:
+        raise names.source.mistake(
+            "OUTPUT FURTHEST needs a pattern without optional parts and alternatives",
+            output.span,
+            "write a query for each alternative",
+        )
+    (reading,) = names.readings
+    ends = [place for place, step in enumerate(reading, 1) if not names.components[step.component].negated]
+    if ends[-1] < len(reading):
+        raise names.source.mistake(
+            "OUTPUT FURTHEST needs matches that end with an event", output.span, "put the negation between components"
+        )
+    if len(ends) < 2:
+        raise names.source.mistake("OUTPUT FURTHEST needs at least two positive components", output.span)
+    if query.selection is None or query.selection.strategy is Strategy.SKIP_TILL_ANY_MATCH:
+        raise names.source.mistake(
+            "OUTPUT FURTHEST needs skip_till_next_match or a contiguity",
+            output.span,
+            f"write WHERE skip_till_next_match({', '.join(names.variables)}) {{ … }}",
+        )
+    if query.within is None or query.within.in_events:
+        raise names.source.mistake(
+            "OUTPUT FURTHEST needs a window in time: a run that is not complete is returned when its window has passed",
+            output.span,
+            "add WITHIN with a duration, such as WITHIN 12 hours",
+        )
+    return replace(names, readings=tuple(reading[:end] for end in reversed(ends)))
 
 
 def check_partitions(needs: Iterable[tuple[str, Span]], equivalences: Iterable[EquivalenceTest], names: Names) -> None:

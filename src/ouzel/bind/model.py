@@ -465,9 +465,10 @@ class BoundQuery:
         return tuple([c for c in order if not c.negated][-1] for order in self.orders)
 
     @property
-    def ends_negated(self) -> bool:
-        """Whether a negative component is last, in some reading, so that a match ends with its window."""
-        return any(order[-1].negated for order in self.orders)
+    def ends_with_window(self) -> bool:
+        """Whether a match may end with its window: a negative component is last, in some reading, or OUTPUT FURTHEST
+        waits for it."""
+        return self.output.form is OutputForm.FURTHEST or any(order[-1].negated for order in self.orders)
 
     @property
     def positives(self) -> tuple[Component, ...]:

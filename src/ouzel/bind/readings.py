@@ -37,7 +37,13 @@ from ouzel.bind.model import (
 )
 from ouzel.lang.syntax import OutputForm, Strategy
 
-_PER_READING = (OutputForm.FIRST, OutputForm.LATEST)
+# What is first or latest among all matches is so among those of its own reading, and the furthest run from an event is
+# the first one of its reading.
+_PER_READING = {
+    OutputForm.FIRST: OutputForm.FIRST,
+    OutputForm.LATEST: OutputForm.LATEST,
+    OutputForm.FURTHEST: OutputForm.FIRST,
+}
 
 
 def bounds(step: Step, position: int, strategy: Strategy, components: Sequence[Component]) -> list[Conjunct]:
@@ -85,8 +91,7 @@ def _linear(query: BoundQuery, reading: Reading) -> BoundQuery:
         components=components,
         conjuncts=tuple(conjuncts),
         equivalences=tuple(_tests(query, reading)),
-        # What is first or latest among all matches is so among those of its own reading.
-        output=query.output if query.output.form in _PER_READING else BoundOutput(OutputForm.ALL),
+        output=BoundOutput(_PER_READING.get(query.output.form, OutputForm.ALL)),
         returns=returns,
         steps=tuple(_steps(query, reading)),
         # Its rows are read, with their times.

@@ -9,10 +9,23 @@ from typing import Any
 
 from ouzel.bind import shapes
 from ouzel.bind.binder import bind_with
-from ouzel.bind.clauses import SCORE_COLUMNS
+from ouzel.bind.clauses import REACHED, SCORE_COLUMNS
 from ouzel.bind.diagnostics import Source, listed, nearest, quoted
 from ouzel.bind.literals import Parameters
-from ouzel.bind.model import FLOAT, OTHER, UNKNOWN, At, Attribute, BoundQuery, Catalog, Component, Intrinsic, Kind, Type
+from ouzel.bind.model import (
+    FLOAT,
+    INT,
+    OTHER,
+    UNKNOWN,
+    At,
+    Attribute,
+    BoundQuery,
+    Catalog,
+    Component,
+    Intrinsic,
+    Kind,
+    Type,
+)
 from ouzel.bind.typing import common_type
 from ouzel.errors import QueryError
 from ouzel.lang import syntax
@@ -202,6 +215,8 @@ def output_attributes(query: BoundQuery) -> dict[str, Type]:
         keys = {key.name: key.type for key in query.group_by}
         return keys | {column.name: column.type for column in query.aggregates if not column.hidden}
     scores = {} if query.threshold is None else dict.fromkeys(SCORE_COLUMNS, FLOAT)
+    if query.output.form is OutputForm.FURTHEST:
+        scores[REACHED] = INT
     if query.returns is None:
         return {c.variable: _struct_of(c, query.catalog) for c in query.positives} | scores
     columns: dict[str, Type] = {}

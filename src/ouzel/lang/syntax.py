@@ -362,6 +362,7 @@ class OutputForm(Enum):
     SKIP_TO_LAST = "SKIP TO LAST"
     COMPRESSED = "COMPRESSED"
     LATEST = "LATEST"
+    FURTHEST = "FURTHEST"
     BEST = "BEST"
 
 

@@ -41,6 +41,6 @@ def reach_ticks(plan: Plan) -> int | None:
 
 def ends_with_an_event(plan: Plan) -> str:
     """Empty if matches complete at their last event, else the reason why their order is that of the whole stream."""
-    if plan.query.ends_negated:
+    if plan.query.ends_with_window:
         return "matches wait for the end of their window"
     return ""

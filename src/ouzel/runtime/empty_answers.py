@@ -201,7 +201,7 @@ class ManyMatches:
         for query in program.queries:
             given = queries.get(query.name)
             # A match that ends with a negative component ends with its window, not with an event.
-            ends_with_event = not query.ends_negated
+            ends_with_event = not query.ends_with_window
             if isinstance(given, Query) and query.sources == (INPUT,) and ends_with_event and _is_unspecific(given):
                 types = [component.types for component in query.lasts]
                 known = tuple(dict.fromkeys(name for names in types for name in names or ()))

@@ -205,7 +205,7 @@ def end_type(layout: Layout, query: BoundQuery) -> pa.DataType:
     """The type of `end`: that of the input's times, unless a match that ends with its window may end between two of
     them."""
     time = layout.schema.field(layout.time).type
-    by_window = query.ends_negated or query.emit_on_change
+    by_window = query.ends_with_window or query.emit_on_change
     if by_window and pa.types.is_timestamp(time) and time.unit in ("s", "ms"):
         return pa.timestamp("us", time.tz)
     return time

@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from ouzel.bind.clauses import REACHED
 from ouzel.bind.model import (
     Aggregation,
     At,
@@ -27,6 +28,7 @@ from ouzel.bind.model import (
 )
 from ouzel.kernels.groups import count_valid, of_place, pick, sum_floats, sum_integers
 from ouzel.kernels.order import gather
+from ouzel.lang.syntax import OutputForm
 from ouzel.plan.expressions import ranges_over_events
 from ouzel.runtime.expressions import Frame, cast, evaluate
 from ouzel.runtime.frames import EventFrame, take, ticks_to_time
@@ -59,6 +61,8 @@ def output_schema(query: BoundQuery, layout: Layout) -> pa.Schema:
     else:
         for column in query.returns:
             fields.append(pa.field(column.name, _column_type(query, layout, column.expression)))
+    if query.output.form is OutputForm.FURTHEST:
+        fields.append(pa.field(REACHED, pa.int64()))
     if query.threshold is not None:
         fields += [pa.field("missing", pa.list_(pa.string()))]
         fields += [pa.field("score", pa.float64()), pa.field("probability", pa.float64())]

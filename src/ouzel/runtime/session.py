@@ -647,7 +647,7 @@ def _may_gather(queries: Sequence[AnyQuery]) -> bool:
             sources = [one for stream in query.streams for branch in stream.branches for one in sources_of(branch)]
             if any(one.base is not None and one.base.start is not None for one in sources):
                 return False
-        elif isinstance(query, BoundQuery) and query.aggregates and (query.emit_on_change or query.ends_negated):
+        elif isinstance(query, BoundQuery) and query.aggregates and (query.emit_on_change or query.ends_with_window):
             return False
     return True
 

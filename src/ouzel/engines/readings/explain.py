@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ouzel.engines.readings.plan import ReadingsPlan
+from ouzel.lang.syntax import OutputForm
 from ouzel.plan.diagram import label_of, merged, window_of
 from ouzel.plan.explain import (
     Explanation,
@@ -33,8 +34,14 @@ def explain(plan: ReadingsPlan) -> Explanation:
     window = window_of(plan.query)
     if window is not None:
         lines.append(OperatorLine("window", (f"within {window}",)))
-    lines.append(OperatorLine("union", ("the matches of all readings, in order of their end, then of the reading",)))
+    is_furthest = plan.query.output.form is OutputForm.FURTHEST
+    chosen = "the matches of all readings, in order of their end, then of the reading"
+    if is_furthest:
+        chosen = "of the runs from one event the longest: at once if it is complete, else when its window has passed"
+    lines.append(OperatorLine("union", (chosen,)))
     lines.append(OperatorLine("transformation", (transformation_line(plan),)))
     reason = f"optional parts and alternatives mean {len(plan.parts)} linear patterns, which are answered one by one"
+    if is_furthest:
+        reason = f"OUTPUT FURTHEST chooses among the {len(plan.parts)} beginnings of the pattern"
     found = explained(plan, " and ".join(dict.fromkeys(kernels)), reason, lines)
     return replace(found, automaton=merged(plan.parts))

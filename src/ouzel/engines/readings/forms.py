@@ -15,9 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ouzel.bind.clauses import REACHED
 from ouzel.bind.model import BoundQuery, TimeWindow
 from ouzel.engines.readings.plan import POSITION, overlapping, partition_column, position_column
 from ouzel.lang.syntax import OutputForm
+from ouzel.runtime.buffer import LATEST
+from ouzel.runtime.frames import ticks_to_time
+from ouzel.runtime.operator import Answer
+from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.values import numbers, one_array
 
 Partition = tuple[Any, ...]
@@ -282,6 +287,77 @@ def _recency(match: _Found) -> tuple[int, list[int]]:
     return match.positions[0], match.positions[::-1]
 
 
+class Furthest:
+    """OUTPUT FURTHEST: of the runs from one event, the one that binds the most components. A complete one is returned
+    at once, another one when its window has passed.
+
+    A reading gives the first run of each length from an event, so that a run is compared with shorter and longer ones.
+    """
+
+    def __init__(self, query: BoundQuery) -> None:
+        assert isinstance(query.window, TimeWindow) and query.window.ticks is not None
+        self._query = query
+        self._window = query.window.ticks
+        # The runs that wait, the position of the first event of each, and when they start and end.
+        self._held: pa.Table | None = None
+        self._firsts = self._starts = self._ends = np.empty(0, np.int64)
+
+    def chosen(
+        self,
+        table: pa.Table,
+        starts: np.ndarray,
+        ends: np.ndarray,
+        given: Sequence[tuple[int, pa.Table]],
+        until: int,
+    ) -> Answer:
+        """What is complete, and what can no longer be. `given` are the same runs by reading, with their positions."""
+        new = [
+            [positions[0] for positions in position_lists(rows, _variables(self._query, reading)[0])]
+            for reading, rows in given
+        ]
+        firsts = np.concatenate([self._firsts, *new]).astype(np.int64)
+        starts, ends = np.concatenate([self._starts, starts]), np.concatenate([self._ends, ends])
+        table = table if self._held is None else pa.concat_tables([self._held, table])
+        reached = table.column(REACHED).to_numpy()
+        order = np.lexsort((-reached, firsts))
+        is_best = np.ones(len(order), bool)
+        is_best[1:] = firsts[order][1:] != firsts[order][:-1]
+        best = order[is_best]
+        complete = reached[best] == len(self._query.positives)
+        deadlines = self._deadlines(starts[best])
+        due = complete | (deadlines <= until)
+        waiting = best[~due]
+        self._held = table.take(pa.array(waiting))
+        self._firsts, self._starts, self._ends = firsts[waiting], starts[waiting], ends[waiting]
+        ends = np.where(complete, ends[best], deadlines)[due]
+        order = np.argsort(ends, kind="stable")
+        ends, returned = ends[order], best[due][order]
+        rows = table.take(pa.array(returned))
+        rows = rows.set_column(1, rows.schema.field(1), ticks_to_time(ends, rows.schema.field(1).type))
+        return Answer(rows, starts[returned], ends)
+
+    def _deadlines(self, starts: np.ndarray) -> np.ndarray:
+        """The last tick of the window of each run."""
+        deadlines: np.ndarray = np.minimum(starts, LATEST - (self._window - 1)) + (self._window - 1)
+        return deadlines
+
+    @property
+    def deadline(self) -> int | None:
+        """When the window of the oldest run has passed."""
+        return int(self._deadlines(self._starts).min()) if len(self._starts) else None
+
+    def dump(self, writer: Writer) -> dict[str, Any] | None:
+        if self._held is None:
+            return None
+        arrays = (self._firsts, self._starts, self._ends)
+        return {"held": writer.add_table(self._held), "arrays": [writer.add_array(array) for array in arrays]}
+
+    def load(self, reader: Reader, head: dict[str, Any] | None) -> None:
+        if head is not None:
+            self._held = reader.table(head["held"])
+            self._firsts, self._starts, self._ends = reader.arrays(head["arrays"])
+
+
 _FORMS: dict[OutputForm, Callable[[BoundQuery], Forms]] = {
     OutputForm.NON_OVERLAPPING: _NonOverlapping,
     OutputForm.FIRST: _First,
@@ -292,5 +368,6 @@ _FORMS: dict[OutputForm, Callable[[BoundQuery], Forms]] = {
 
 
 def form_of(query: BoundQuery) -> Forms | None:
-    """What chooses among the matches of a query; None if all are kept."""
-    return _FORMS[query.output.form](query) if query.output.form is not OutputForm.ALL else None
+    """What chooses among the matches of a query; None if all are kept, or by OUTPUT FURTHEST."""
+    form = _FORMS.get(query.output.form)
+    return None if form is None else form(query)

@@ -9,17 +9,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ouzel.bind.clauses import REACHED
 from ouzel.bind.model import BoundQuery, Component, Reading
 from ouzel.bind.readings import absent_lists
-from ouzel.engines.readings.forms import Union, form_of
+from ouzel.engines.readings.forms import Furthest, Union, form_of
 from ouzel.engines.readings.plan import POSITION, ReadingsPlan
 from ouzel.errors import LimitError
+from ouzel.lang.syntax import OutputForm
 from ouzel.plan.lowering import Lanes
 from ouzel.runtime.expressions import any_holds
 from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
-from ouzel.runtime.operator import Answer, QueryOperator, operator_for
+from ouzel.runtime.operator import NO_TICKS, Answer, QueryOperator, operator_for
 from ouzel.runtime.output import output_schema
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.staging import Stager
@@ -37,6 +39,7 @@ class ReadingsOperator(QueryOperator):
         self.schema = output_schema(query, layout)
         self._order = _StreamOrder(plan, layout) if plan.is_ordered else None
         self._union = Union(query)
+        self._furthest = Furthest(query) if query.output.form is OutputForm.FURTHEST else None
         self._forms = form_of(query)
         inner = layout if self._order is None else self._order.layout
         self._parts = [operator_for(part, inner, limits) for part in plan.parts]
@@ -59,13 +62,17 @@ class ReadingsOperator(QueryOperator):
                     part.stage(*ready)
         answers = [part.answer(until) for part in self._parts]
         found = [number for number, answer in enumerate(answers) if answer.table.num_rows]
-        if not found:
+        if not found and self._furthest is None:
             return Answer(empty_table(self.schema), answers[0].starts[:0], answers[0].ends[:0])
-        tables = [self._columns[number].of(answers[number].table) for number in found]
-        starts, ends = (
-            np.concatenate([getattr(answers[number], name) for number in found]) for name in ("starts", "ends")
-        )
         given = [(number, answers[number].table) for number in found]
+        tables = [self._columns[number].of(table) for number, table in given]
+        starts, ends = (
+            np.concatenate([getattr(answers[number], name) for number in found] or [NO_TICKS])
+            for name in ("starts", "ends")
+        )
+        if self._furthest is not None:
+            table = pa.concat_tables([empty_table(self.schema), *tables])
+            return self._furthest.chosen(table, starts, ends, given, until)
         rows = self._union.distinct(given, ends)
         order = np.argsort(ends, kind="stable") if rows is None else rows[np.argsort(ends[rows], kind="stable")]
         self._check_matches(ends[order])
@@ -86,6 +93,8 @@ class ReadingsOperator(QueryOperator):
 
     def _ticks(self, name: str) -> int | None:
         ticks = [getattr(part, name) for part in self._parts]
+        if self._furthest is not None:
+            ticks.append(self._furthest.deadline)
         if self._order is not None and name == "next_deadline":
             ticks.append(self._order.deadline)
         return min((tick for tick in ticks if tick is not None), default=None)
@@ -126,6 +135,7 @@ class ReadingsOperator(QueryOperator):
             "parts": [part.dump(writer) for part in self._parts],
             "order": None if self._order is None else self._order.dump(writer),
             "forms": None if self._forms is None else self._forms.dump(),
+            "furthest": None if self._furthest is None else self._furthest.dump(writer),
         }
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
@@ -136,6 +146,8 @@ class ReadingsOperator(QueryOperator):
             self._order.load(reader, head["order"])
         if self._forms is not None:
             self._forms.load(head["forms"])
+        if self._furthest is not None:
+            self._furthest.load(reader, head["furthest"])
 
 
 class _Columns:
@@ -150,11 +162,15 @@ class _Columns:
         else:
             absent = {column.name: True for column in query.returns if absent_lists(query, reading, column.expression)}
         self._absent = absent
+        self._bound = sum(not query.components[step.component].negated for step in reading)
+        self._is_furthest = query.output.form is OutputForm.FURTHEST
 
     def of(self, table: pa.Table) -> pa.Table:
         return pa.table([self._column(table, field) for field in self._schema], schema=self._schema)
 
     def _column(self, table: pa.Table, field: pa.Field) -> pa.Array | pa.ChunkedArray:
+        if self._is_furthest and field.name == REACHED:
+            return pa.repeat(pa.scalar(self._bound, pa.int64()), table.num_rows)
         if field.name in self._absent:
             if not self._absent[field.name]:
                 return pa.nulls(table.num_rows, field.type)
