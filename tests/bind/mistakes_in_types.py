@@ -65,6 +65,14 @@ TYPES = [
     (AB + "WHERE hour(«a.day») = 1", "hour takes a timestamp here, got a date", None),
     (AB + "WHERE round(a.weight, «a.n») = 1", "round takes a literal from -30 to 30 here", None),
     (AB + "WHERE a.tag LIKE «b.tag»", "the pattern of LIKE must be a literal or a parameter", None),
+    (AB + "WHERE ilike(a.tag, «b.tag»)", "ilike takes a pattern as a literal or parameter here", None),
+    (AB + "WHERE rlike(a.tag, «'('»)", "rlike cannot read '(': missing ): (", None),
+    (
+        AB + "WHERE cidr_match(a.tag, «'10.0.0.0/99'»)",
+        "cidr_match cannot read '10.0.0.0/99': a network is an address and a number of bits, such as '10.0.0.0/8' or "
+        "'2001:db8::/32'",
+        None,
+    ),
     (AB + "WHERE a.tag LIKE «'a\\b'»", "in LIKE the escape '\\' must come before %, _ or itself", None),
     (AB + "WHERE «CASE WHEN a.ok THEN 1 ELSE 'x' END» = 1", "cannot combine an integer with a string", None),
     (

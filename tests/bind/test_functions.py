@@ -13,6 +13,10 @@ from tests.bind.shop import OPEN, value
 PAGE = Path(__file__).parents[2] / "docs" / "functions.md"
 EXAMPLES = {
     Accepts.STRING: "a.tag",
+    Accepts.LIKE_PATTERN: "'a%'",
+    Accepts.REGULAR_EXPRESSION: "'^a'",
+    Accepts.NETWORK: "'10.0.0.0/8'",
+    Accepts.VALUE: "a.n",
     Accepts.NUMBER: "a.n",
     Accepts.NUMBER_OR_DURATION: "a.at - b.at",
     Accepts.DOUBLE: "a.n",

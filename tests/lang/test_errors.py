@@ -311,7 +311,6 @@ def test_large_script() -> None:
     [
         ("MEASURES COUNT(DISTINCT x) AS n PATTERN (A)", "take no DISTINCT"),
         ("MEASURES SUM(x) FILTER (WHERE x > 1) AS n PATTERN (A)", "take no FILTER"),
-        ("MEASURES CAST(LAST(x) AS DOUBLE) AS n PATTERN (A)", "there is no CAST; write double(x)"),
         ("MEASURES EXTRACT(DAY FROM t) AS n PATTERN (A)", "there is no EXTRACT; write year(t)"),
         ("PATTERN (A) DEFINE A AS x > (SELECT max(x) FROM t)", "has no subqueries"),
         ("MEASURES x AS n SEEK PATTERN (A)", "belong to row patterns in windows"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import ipaddress
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -100,6 +101,40 @@ def _whole(rounding: str) -> Callable[[Any], Any]:
     return whole
 
 
+def _bits(text: str) -> str:
+    """An address as a text of 32 or 128 bits."""
+    return format(int(ipaddress.ip_address(text)), "032b" if "." in text and ":" not in text else "0128b")
+
+
+def _is_inside(text: str, network: str) -> bool:
+    """The first bits of the address are those of the network."""
+    base, _, bits = network.partition("/")
+    try:
+        address = _bits(text)
+    except ValueError:
+        return False
+    wanted = _bits(base)
+    length = int(bits) if bits else len(wanted)
+    return len(address) == len(wanted) and address[:length] == wanted[:length]
+
+
+def _text(value: Any) -> str:
+    """As Spark's cast to string: doubles as Java writes them, times without the zeros at the end of the fraction."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime.datetime):
+        return value.replace(tzinfo=None).isoformat(" ", "microseconds").rstrip("0").rstrip(".")
+    if not isinstance(value, float):
+        return f"{value:f}" if isinstance(value, Decimal) else str(value)
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else f"{'-' * (value < 0)}Infinity"
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return format(Decimal(repr(value)), "f")
+    digits, _, exponent = f"{Decimal(repr(value)):E}".partition("E")
+    digits = digits.rstrip("0").rstrip(".") if "." in digits else digits
+    return f"{digits}{'' if '.' in digits else '.0'}E{int(exponent)}"
+
+
 def _bigint(value: Any) -> int | None:
     whole = _whole(ROUND_DOWN)(value)
     return None if whole is None else int(whole)
@@ -113,6 +148,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "contains": lambda text, part: part in text,
     "endswith": str.endswith,
     "floor": _whole(ROUND_FLOOR),
+    "cidr_match": lambda text, *networks: any(_is_inside(text, network) for network in networks),
+    "ilike": lambda text, pattern: like(text.lower(), pattern.lower(), "\\"),
+    "rlike": lambda text, expression: re.search(expression, text) is not None,
+    "string": lambda value: _text(value),
     "instr": lambda text, part: text.find(part) + 1,
     "length": len,
     "lower": str.lower,
@@ -149,6 +188,8 @@ CALENDAR: dict[str, Callable[[datetime.datetime], Any]] = {
 }
 
 ALIASES = {
+    "regexp": "rlike",
+    "regexp_like": "rlike",
     "ceiling": "ceil",
     "char_length": "length",
     "character_length": "length",

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, MutableMapping, Sequence
+import ipaddress
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ouzel.bind import literals
 from ouzel.bind.diagnostics import Source, nearest, quoted
@@ -42,6 +46,10 @@ _REPEATED_PARTS_MAX = 10_000
 _COMPARISONS = frozenset({"=", "!=", "<", "<=", ">", ">="})
 _KINDS = {
     Accepts.STRING: {Kind.STRING},
+    Accepts.LIKE_PATTERN: {Kind.STRING},
+    Accepts.REGULAR_EXPRESSION: {Kind.STRING},
+    Accepts.NETWORK: {Kind.STRING},
+    Accepts.VALUE: NUMBERS | {Kind.STRING, Kind.BOOL, Kind.DATE, Kind.TIMESTAMP},
     Accepts.NUMBER: NUMBERS,
     Accepts.NUMBER_OR_DURATION: NUMBERS | {Kind.DURATION},
     Accepts.DOUBLE: NUMBERS,
@@ -52,7 +60,16 @@ _KINDS = {
     Accepts.CONDITION: {Kind.BOOL},
 }
 # The type of a null literal if its neighbours do not give it one.
-_TYPE_OF_NULL = {Accepts.STRING: STRING, Accepts.CONDITION: BOOL, Accepts.DOUBLE: FLOAT, Accepts.INTEGER: INT}
+_TYPE_OF_NULL = {
+    Accepts.LIKE_PATTERN: STRING,
+    Accepts.REGULAR_EXPRESSION: STRING,
+    Accepts.NETWORK: STRING,
+    Accepts.VALUE: STRING,
+    Accepts.STRING: STRING,
+    Accepts.CONDITION: BOOL,
+    Accepts.DOUBLE: FLOAT,
+    Accepts.INTEGER: INT,
+}
 
 
 def nodes(root: syntax.Node) -> Iterator[syntax.Node]:
@@ -312,10 +329,21 @@ class Expressions:
         operands = [self._argument(a, kind, function.name) for a, kind in zip(arguments, accepts, strict=True)]
         if function.name == "if":
             return self._chosen(operands[:1], operands[1:], span)
+        if function.name == "ilike":
+            return self._ilike(operands[0], operands[1], span)
         if function.name == "nullif":
             for operand in operands:
                 self.typing.check_comparable(operand.type, operand.span)
         return operation(function.name, operands, function.result(operands), span)
+
+    def _ilike(self, value: Bound, pattern: Bound, span: Span) -> Bound:
+        """`lower(value) LIKE lower(pattern)`, as in Spark."""
+        assert isinstance(pattern, Constant)
+        if isinstance(pattern.value, str):
+            self._check_like(pattern.value, "\\", pattern.span)
+            pattern = replace(pattern, value=pattern.value.lower())
+        lowered = operation("lower", [value], STRING, value.span)
+        return operation("like", [lowered, pattern, Constant("\\", type=STRING, span=span)], BOOL, span)
 
     def _argument(self, argument: Bound, accepts: Accepts, name: str) -> Bound:
         """An argument of an accepted type, converted to double if the function computes in doubles."""
@@ -343,10 +371,20 @@ class Expressions:
                 raise self.source.mistake(
                     f"{name} takes a literal from -{_ROUND_DIGITS_MAX} to {_ROUND_DIGITS_MAX} here", argument.span
                 )
+        if accepts in _CHECKED_TEXTS:
+            self._check_text(argument, accepts, name)
         if kind == NULL:
             return self.typing.converted(argument, _TYPE_OF_NULL.get(accepts, NULL))
         is_known_number = accepts is Accepts.DOUBLE and kind.kind is not Kind.DURATION
         return self.typing.converted(argument, FLOAT) if is_known_number else argument
+
+    def _check_text(self, argument: Bound, accepts: Accepts, name: str) -> None:
+        """Refuse a text that is not constant, or that the function cannot read."""
+        if not isinstance(argument, Constant):
+            raise self.source.mistake(f"{name} takes {accepts.value} here", argument.span)
+        reason = _CHECKED_TEXTS[accepts](argument.value) if isinstance(argument.value, str) else None
+        if reason is not None:
+            raise self.source.mistake(f"{name} cannot read {quoted(str(argument.value))}: {reason}", argument.span)
 
     # ── Aggregates over a component with + ─────────────────────────────────────────────────────────
 
@@ -417,6 +455,32 @@ class Expressions:
         if name == "avg":
             return FLOAT
         return Type(Kind.DECIMAL, precision=DECIMAL_DIGITS_MAX, scale=kind.scale) if kind.kind is Kind.DECIMAL else kind
+
+
+def _no_regular_expression(text: str) -> str | None:
+    """Why a text is no regular expression of RE2."""
+    try:
+        pc.match_substring_regex(pa.array([], pa.large_string()), pattern=text)
+        pc.match_substring_regex(pa.array([""], pa.large_string()), pattern=text)
+    except pa.ArrowInvalid as error:
+        return str(error).partition(":")[2].strip() or str(error)
+    return None
+
+
+def _no_network(text: str) -> str | None:
+    """Why a text is no network."""
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return "a network is an address and a number of bits, such as '10.0.0.0/8' or '2001:db8::/32'"
+    return None
+
+
+_CHECKED_TEXTS: dict[Accepts, Callable[[str], str | None]] = {
+    Accepts.LIKE_PATTERN: lambda text: None,
+    Accepts.REGULAR_EXPRESSION: _no_regular_expression,
+    Accepts.NETWORK: _no_network,
+}
 
 
 def readable_name(node: syntax.Expr) -> str | None:

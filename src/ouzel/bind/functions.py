@@ -18,6 +18,10 @@ class Accepts(Enum):
     """What an argument may be."""
 
     STRING = "a string"
+    LIKE_PATTERN = "a pattern as a literal or parameter"
+    REGULAR_EXPRESSION = "a regular expression as a literal or parameter"
+    NETWORK = "a network as a literal or parameter, such as '10.0.0.0/8'"
+    VALUE = "a string, number, boolean, date or timestamp"
     NUMBER = "a number"
     NUMBER_OR_DURATION = "a number or a duration"
     DOUBLE = "a number, made a double"
@@ -132,6 +136,32 @@ FUNCTION_GROUPS: dict[str, tuple[Function, ...]] = {
         _function("contains(text, part)", [_TEXT, _TEXT], BOOL, "whether the part occurs in the text"),
         _function(
             "instr(text, part)", [_TEXT, _TEXT], INT, "where the part first occurs, counted from 1; 0 if nowhere"
+        ),
+        _function(
+            "rlike(text, expression)",
+            [_TEXT, Accepts.REGULAR_EXPRESSION],
+            BOOL,
+            "whether a part of the text matches a regular expression, in the syntax of RE2",
+            aliases=("regexp_like", "regexp"),
+        ),
+        _function(
+            "ilike(text, pattern)",
+            [_TEXT, Accepts.LIKE_PATTERN],
+            BOOL,
+            "LIKE, where upper and lower case are the same",
+        ),
+        _function(
+            "cidr_match(address, network, …)",
+            [_TEXT, Accepts.NETWORK],
+            BOOL,
+            "whether an IPv4 or IPv6 address is in one of the networks; false for a text that is no address",
+            repeats=True,
+        ),
+        _function(
+            "string(x)",
+            [Accepts.VALUE],
+            STRING,
+            "the value as text, as `cast(x AS string)` does; a timestamp is in its own zone",
         ),
     ),
     "Numbers": (

@@ -412,6 +412,19 @@ class Builder(Transformer[Token, Any]):
             raise refusal("* can be used only in COUNT(*)", span_of(children[2:3]))
         return syntax.Call(_function(name), tuple(nodes_of(children, Expr)), span=span_of(children))
 
+    def cast(self, children: list[Any]) -> Expr:
+        name, target = children[0], children[4]
+        if _function(name) != "cast":
+            raise refusal(f"AS cannot be used in {_function(name)}(…)", span_of(children[3:5]), "write it outside")
+        kind = _CASTS.get(target.value.lower())
+        if kind is None:
+            raise refusal(
+                f"there is no cast to {shorten(target.value)}",
+                span_of(children[4:5]),
+                f"the types are {', '.join(sorted(_CASTS))}",
+            )
+        return syntax.Call(kind, (children[2],), span=span_of(children))
+
     def case(self, children: list[Any]) -> Expr:
         operand = children[1] if isinstance(children[1], Expr) else None
         otherwise = children[-2] if isinstance(children[-2], Expr) else None
@@ -471,6 +484,8 @@ class Builder(Transformer[Token, Any]):
 _STRATEGIES = {strategy.value: strategy for strategy in syntax.Strategy}
 _CONTIGUITIES = {contiguity.value: contiguity for contiguity in syntax.Contiguity}
 CONTIGUITY_HINT = "write contiguity(b: next, b[i]: strict, c: any) { … }; a step is strict, partition, next or any"
+# The function that a cast means.
+_CASTS = {"string": "string", "varchar": "string", "double": "double", "bigint": "bigint", "date": "to_date"}
 _FORMS = {form.value for form in syntax.OutputForm} - {"SKIP TO FIRST", "SKIP TO LAST"}
 _SKIPS = {"SKIP TO FIRST", "SKIP TO LAST"}
 

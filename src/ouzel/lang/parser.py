@@ -277,6 +277,8 @@ def _refuse(text: str, token: Token, accepted: set[str], opened: list[Token], st
 def _expected(accepted: set[str]) -> str:
     words: list[str] = []
     accepted = accepted - {"INDEX", "DEFAULT"}  # An index is never what is missing.
+    if accepted >= {"AS", "RPAR"}:  # Only a cast has AS inside its parentheses.
+        accepted = accepted - {"AS"}
     if "QUERY_NAME" in accepted:  # at the start of a query, where clauses may come in any order but one is required
         return "PATTERN"
     if accepted >= {"STRING", "CASE", "NAME"}:

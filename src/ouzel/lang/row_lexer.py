@@ -160,7 +160,6 @@ _IN_ROW_PATTERNS = [
         (r"\(\s*DISTINCT$", "", "aggregates of a row pattern take no DISTINCT; write ARRAY_AGG and count its values"),
         ("", "FILTER", "aggregates of a row pattern take no FILTER; write SUM(CASE WHEN … THEN x END)"),
         (r"\bEXTRACT\s*\(\s*\w+$", "FROM", "there is no EXTRACT; write year(t), month(t), day(t), hour(t) …"),
-        (r"\bCAST\s*\(.*$", "AS", "there is no CAST; write double(x), bigint(x), to_date(t), or x || '' for text"),
         (r"\bSELECT$", "", "a row pattern has no subqueries; join the value to the table before"),
         ("", "SEEK|INITIAL", "SEEK and INITIAL belong to row patterns in windows, which are not supported"),
         ("", "ONE|ALL", "write ONE ROW PER MATCH or ALL ROWS PER MATCH"),

@@ -7,6 +7,8 @@ are float64, the rest are Arrow's own types.
 
 from __future__ import annotations
 
+import ipaddress
+import math
 import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -522,6 +524,82 @@ def _changed_case(ascii_only: Callable[[Column], Column], per_text: Callable[[st
     return run
 
 
+def _rlike(operands: list[Column], types: list[Type], result: Type) -> Column:
+    """The binder accepts only constant expressions."""
+    expression = operands[1][0].as_py() if len(operands[1]) else None
+    if expression is None:
+        return pa.nulls(len(operands[0]), pa.bool_())
+    return pc.match_substring_regex(operands[0], pattern=expression)
+
+
+def _cidr_match(operands: list[Column], types: list[Type], result: Type) -> Column:
+    """The binder accepts only constant networks. Each distinct address is read once."""
+    if not len(operands[0]):
+        return pa.nulls(0, pa.bool_())
+    texts = [network[0].as_py() for network in operands[1:]]
+    if None in texts:
+        return pa.nulls(len(operands[0]), pa.bool_())
+    networks = [ipaddress.ip_network(text, strict=False) for text in texts]
+
+    def is_inside(text: str | None) -> bool | None:
+        if text is None:
+            return None
+        try:
+            address = ipaddress.ip_address(text)
+        except ValueError:
+            return False
+        return any(address in network for network in networks)
+
+    encoded = pc.dictionary_encode(operands[0])
+    return pa.array([is_inside(text) for text in encoded.dictionary.to_pylist()], pa.bool_()).take(encoded.indices)
+
+
+def _string(operands: list[Column], types: list[Type], result: Type) -> Column:
+    """As Spark's cast to string."""
+    (operand,), (kind,) = operands, types
+    if kind.kind is Kind.STRING:
+        return operand
+    if kind.kind is Kind.FLOAT:
+        return _per_value(operand, double_text, pa.large_string())
+    if kind.kind is Kind.DECIMAL:
+        return _per_value(operand, lambda value: f"{value:f}", pa.large_string())
+    if kind.kind is Kind.DATE:
+        return pc.strftime(_moment(operand, kind), format="%Y-%m-%d").cast(pa.large_string())
+    if kind.kind is Kind.TIMESTAMP:
+        moment = _moment(operand, kind)
+        if kind.zone is not None:
+            moment = pc.local_timestamp(moment)
+        texts = pc.strftime(moment, format="%Y-%m-%d %H:%M:%S").cast(pa.large_string())
+        return _trimmed(texts)
+    return pc.cast(operand, pa.large_string())
+
+
+def _trimmed(texts: Column) -> Column:
+    """Times without the zeros at the end of their fractions."""
+    has_fraction = pc.match_substring(texts, pattern=".")
+    shorter = pc.utf8_rtrim(pc.utf8_rtrim(texts, characters="0"), characters=".")
+    return pc.if_else(has_fraction, shorter, texts)
+
+
+def double_text(value: float) -> str:
+    """A double as Java writes it.
+
+    >>> [double_text(value) for value in (1.0, 0.001, 1e7, -1.5e-4, math.inf)]
+    ['1.0', '0.001', '1.0E7', '-1.5E-4', 'Infinity']
+    """
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        text = f"{Decimal(repr(value)):f}"
+        return text if "." in text else f"{text}.0"
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    rest = "".join(map(str, digits[1:])) or "0"
+    return f"{'-' * sign}{digits[0]}.{rest}E{exponent + len(digits) - 1}"
+
+
 def _replace(text: str, search: str, replacement: str) -> str:
     return text.replace(search, replacement) if search else text
 
@@ -698,6 +776,9 @@ _FUNCTIONS: dict[str, _Function] = {
     "startswith": _rowwise(str.startswith),
     "endswith": _rowwise(str.endswith),
     "contains": _rowwise(str.__contains__),
+    "rlike": _rlike,
+    "cidr_match": _cidr_match,
+    "string": _string,
     "instr": _rowwise(lambda text, part: text.find(part) + 1),
     "abs": _abs,
     "sign": _sign,

@@ -7,6 +7,7 @@ The workers test all conditions again, so a filter must keep every event that th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import and_, eq, ge, gt, le, lt, ne, or_
@@ -140,7 +141,7 @@ def _all_simple(plans: Sequence[Plan]) -> bool:
 def _is_simple(comparison: Bound) -> bool:
     """Whether sources accept a comparison: LIKE, floats and fields of structs are left to Spark."""
     for part in walk(comparison):
-        if isinstance(part, Operation) and part.operator == "like":
+        if isinstance(part, Operation) and part.operator in ("like", "rlike"):
             return False
         if isinstance(part, Attribute) and (part.type.kind is Kind.FLOAT or len(part.path) > 1):
             return False
@@ -194,6 +195,8 @@ def _written(condition: Bound, query: BoundQuery, layout: Layout) -> Column:
     if operator == "like":
         # The binder accepts only constant patterns, with escapes that Spark reads too.
         return F.like(_column(operands[0], query, layout), *map(_constant, operands[1:]))
+    if operator == "rlike" and isinstance(operands[1], Constant) and _is_plain(operands[1].value):
+        return F.rlike(_column(operands[0], query, layout), _constant(operands[1]))
     if operator == "in":
         found = _balanced(or_, [_compared("=", operands[0], item, query, layout) for item in operands[1:]])
         assert found is not None
@@ -201,6 +204,11 @@ def _written(condition: Bound, query: BoundQuery, layout: Layout) -> Column:
     if operator in _COMPARE:
         return _compared(operator, operands[0], operands[1], query, layout)
     raise NotPushable
+
+
+def _is_plain(expression: object) -> bool:
+    """Whether Java reads a regular expression as RE2 does. They differ in `.`, `$` and classes such as \\s."""
+    return isinstance(expression, str) and re.fullmatch(r"[A-Za-z0-9 _/:;,@#%&=<>'!~|()*+?^-]*", expression) is not None
 
 
 def _compared(operator: str, left: Bound, right: Bound, query: BoundQuery, layout: Layout) -> Column:
