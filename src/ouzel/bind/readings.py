@@ -68,6 +68,21 @@ def linear(query: BoundQuery) -> tuple[BoundQuery, ...]:
     return tuple(_linear(query, reading) for reading in query.readings)
 
 
+def overlapping(query: BoundQuery) -> frozenset[int]:
+    """The readings that may give a match of an earlier one again: the same variables, with common types."""
+    found = set()
+    for later, reading in enumerate(query.readings):
+        steps = [step for step in reading if not query.components[step.component].negated]
+        for other in query.readings[:later]:
+            others = [step for step in other if not query.components[step.component].negated]
+            if [step.component for step in steps] == [step.component for step in others] and all(
+                one.types is None or two.types is None or set(one.types) & set(two.types)
+                for one, two in zip(steps, others, strict=True)
+            ):
+                found.add(later)
+    return frozenset(found)
+
+
 def _linear(query: BoundQuery, reading: Reading) -> BoundQuery:
     places = {step.component: place for place, step in enumerate(reading)}
     components = tuple(
@@ -93,6 +108,10 @@ def _linear(query: BoundQuery, reading: Reading) -> BoundQuery:
         equivalences=tuple(_tests(query, reading)),
         output=BoundOutput(_PER_READING.get(query.output.form, OutputForm.ALL)),
         returns=returns,
+        aggregates=tuple(
+            column if column.argument is None else replace(column, argument=moved.of(column.argument))
+            for column in query.aggregates
+        ),
         steps=tuple(_steps(query, reading)),
         # Its rows are read, with their times.
         into=query.into or f"readings of {query.name}",

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ouzel.bind.model import (
     BOOL,
+    INT,
+    AggregateColumn,
     Aggregation,
     At,
     Attribute,
@@ -29,6 +31,7 @@ from ouzel.bind.model import (
     OutputColumn,
     replaced,
 )
+from ouzel.bind.readings import linear, overlapping
 from ouzel.engines import Engine
 from ouzel.engines.aggregate.tables import MeasureKind, Over, Way
 from ouzel.errors import QueryError
@@ -113,6 +116,8 @@ class AggregatePlan(Plan):
     # The component whose events decide the group of a match; None if the key does, or if there are no groups.
     split: int | None = None
     inner: Plan | None = None
+    # The plans of all readings, if a tree of counters counts them together: then no match is built by `inner`.
+    readings: tuple[AggregatePlan, ...] = ()
 
     @property
     def matching(self) -> Plan:
@@ -153,7 +158,14 @@ def plan_aggregate(query: BoundQuery, statistics: Statistics, off: Collection[st
     if reason is not None:
         inner = make_plan(matches_query(query), statistics, off=off)
         text = f"{reason}; the cost grows with the number of matches"
-        return replace(_as_aggregate_plan(plan, reason=text, inner=inner), notes=inner.notes)
+        built = replace(_as_aggregate_plan(plan, reason=text, inner=inner), notes=inner.notes)
+        readings = _counted_readings(query, statistics, off) if query.readings else ()
+        if not readings:
+            return built
+        text = "the readings are counted together in one tree of counters"
+        together = Note(SHARE_COUNTERS, f"{len(readings)} readings are counted together")
+        counted = replace(built, reason=text, readings=readings, measures=_measures(query))
+        return replace(counted, notes=(*readings[0].notes, together))
     measures = _measures(query)
     split = _split(query)
     way, reason = _way(plan, measures, split, off)
@@ -164,6 +176,32 @@ def plan_aggregate(query: BoundQuery, statistics: Statistics, off: Collection[st
     if way is Way.STACKS:
         notes.append(Note(COUNT_BY_STACKS, "the counts of the window are products, kept in two stacks"))
     return replace(made, notes=tuple(notes))
+
+
+def _counted_readings(query: BoundQuery, statistics: Statistics, off: Collection[str]) -> tuple[AggregatePlan, ...]:
+    """The plan of each reading, if one tree can count all of them; otherwise none."""
+    from ouzel.engines.aggregate.sharing import may_share_tree
+
+    arguments = [column.argument for column in query.aggregates if column.argument is not None]
+    if (
+        {COUNT_WITHOUT_MATCHES, SHARE_COUNTERS} & set(off)
+        or query.strategy is not Strategy.SKIP_TILL_ANY_MATCH
+        # A match that two readings find is counted once.
+        or overlapping(query)
+        # The value of an absent event must be null.
+        or not all(isinstance(argument, Attribute | Intrinsic) for argument in arguments)
+        or any(key.path is None for key in query.group_by)
+    ):
+        return ()
+    plans = []
+    for reading in linear(query):
+        own = [column for column in reading.aggregates if isinstance(column.argument, Attribute | Intrinsic)]
+        counted = AggregateColumn("matches", "count", None, INT)
+        plan = plan_aggregate(replace(reading, aggregates=(counted, *own), having=None), statistics, off)
+        if plan.way not in (Way.INVERSE, Way.UNBOUNDED):
+            return ()
+        plans.append(plan)
+    return tuple(plans) if may_share_tree(plans) else ()
 
 
 def _counted_plan(query: BoundQuery, statistics: Statistics, off: Collection[str]) -> Plan:
@@ -475,7 +513,7 @@ class _Aggregate(Engine):
             from ouzel.engines.aggregate.operator import AggregateOperator
 
             return [AggregateOperator(plan, layouts[n], limits, partial=True) for n, plan in plans.items()]
-        from ouzel.engines.aggregate.sharing import plan_sharing, shared_plan
+        from ouzel.engines.aggregate.sharing import plan_sharing, shared_plan, shared_readings
 
         if together is None:
             shared = plan_sharing(plans, statistics, off=off)
@@ -487,6 +525,13 @@ class _Aggregate(Engine):
             from ouzel.engines.aggregate.shared import SharedOperator
 
             made.append(SharedOperator(one, layouts[one.names[0]], limits))
+        for name, plan in plans.items():
+            if plan.readings:
+                from ouzel.engines.aggregate.shared import SharedOperator
+
+                readings = shared_readings(plan, statistics)
+                made.append(SharedOperator(readings, layouts[name], limits))
+                shared = (*shared, readings)
         taken = {name for one in shared for name in one.names}
         alone = {name: plan for name, plan in plans.items() if name not in taken}
         return made + super().operators(alone, layouts, limits, statistics, off)
@@ -513,7 +558,15 @@ _COSTS = {
 
 def explain(plan: AggregatePlan) -> Explanation:
     """Describe counters, instead of stacks and runs; or how matches are built and then aggregated."""
-    if plan.way is None:
+    if plan.readings:
+        assert plan.readings[0].way is not None
+        kernel, because = NAMES[plan.readings[0].way], plan.reason
+        counted = tuple(
+            f"count the prefixes of {', '.join(label_of(c) for c in reading.positives)}; no match is built"
+            for reading in plan.readings
+        )
+        lines = [OperatorLine("roles", tuple(role_lines(plan))), OperatorLine("counters", counted)]
+    elif plan.way is None:
         found = explanation(plan.matching)
         kernel, because = f"{found.kernel}, and adding up", f"matches are built: {plan.reason}"
         lines = list(found.operators[:-1])

@@ -32,7 +32,7 @@ from ouzel.engines.aggregate.tables import (
     reserve_shared,
 )
 from ouzel.engines.aggregate.tree import Expanded, SharedInstances, expand, scan_shared
-from ouzel.errors import OuzelError, StateError
+from ouzel.errors import LimitError, OuzelError, StateError
 from ouzel.kernels.events import EVERY_KEY, Instances
 from ouzel.kernels.order import first_disorder, stable_order, ties
 from ouzel.kernels.predicate_tables import LaneFlag
@@ -96,7 +96,8 @@ class SharedOperator(Operator):
             tree.segments,
             window=None if tree.window is None else tree.window.ticks,
             on_change=tree.on_change,
-            summed=[plan.several_keys_a_group for plan in self._plans.values()],
+            summed=[bool(plan.readings) or plan.several_keys_a_group for plan in self._plans.values()],
+            united=any(plan.readings for plan in self._plans.values()),
             columns=tree.columns,
             weighted=self._shared.weights.keys(),
             symbols=len(self._shared.stage.query.components),
@@ -250,6 +251,8 @@ class SharedOperator(Operator):
 
     def _part_ways(self, widen_at: int, until: int) -> Answers:
         """Continue with an operator for each query, from the tick of the instance at `widen_at` on: its rows."""
+        if any(plan.readings for plan in self._plans.values()):
+            return {name: _too_many(name) for name in self._plans}
         events, count = self._buffer.events, self._buffer.count
         rest = part(events, widen_at, count)
         self._buffer.clear()
@@ -420,6 +423,13 @@ def _counter_instances(block: SharedInstances, component: np.ndarray, own: np.nd
     """Instances of one query's components, without values for its sums yet."""
     made = new_counter_instances(len(own), sums)
     return made._replace(tick=block.tick[own], key=block.key[own], component=component[block.element[own]])
+
+
+def _too_many(name: str) -> LimitError:
+    return LimitError(
+        f"query '{name}' has more matches in its window than 64 bits can count, over all its readings; give a smaller "
+        "WITHIN window, a more selective WHERE, or a query for each alternative"
+    )
 
 
 def _concatenated(first: Answer | OuzelError, second: Answer | OuzelError) -> Answer | OuzelError:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 
 from ouzel.bind.model import Bound, Component, Conjunct, Edge, TimeWindow, replaced
-from ouzel.engines.aggregate.plan import SHARE_COUNTERS, AggregatePlan, MeasureSpec
+from ouzel.engines.aggregate.plan import SHARE_COUNTERS, AggregatePlan, MeasureSpec, measures_of
 from ouzel.engines.aggregate.tables import LANES, MeasureKind, Part, SegmentPart, Way, build_shared_tables
 from ouzel.plan.diagram import label_of
 from ouzel.plan.model import KeyPart, Plan, Statistics
@@ -233,14 +233,59 @@ def shared_plan(
                     labels.append(label_of(component))
             patterns[-1].append(tuple(numbers[symbol] for symbol in pattern))
     like = next(iter(plans.values()))
-    weights = {
+    weights = _weights(numbers)
+    rates = tuple(_rate(symbol, statistics, len(numbers)) for symbol in numbers)
+    tree = _tree(list(plans), like, patterns, rates, weights)
+    return SharedPlan(plans, _stage_plan(like, list(numbers), labels), tree, weights, rates)
+
+
+def may_share_tree(plans: Sequence[AggregatePlan]) -> bool:
+    """Whether one tree can count for all of some plans."""
+    if any(refusal(plan) is not None for plan in plans):
+        return False
+    alike = {(_keys_of(plan), plan.way, _window_key(plan)) for plan in plans}
+    symbols = {symbol for plan in plans for pattern in _patterns_of(plan) for symbol in pattern}
+    return len(alike) == 1 and len(symbols) <= SYMBOLS_MAX
+
+
+def shared_readings(plan: AggregatePlan, statistics: Statistics) -> SharedPlan:
+    """The readings of one query in one tree. Each adds to the columns of the query, but not to the sums over components
+    that it does not have."""
+    numbers: dict[Symbol, int] = {}
+    labels: list[str] = []
+    patterns: list[tuple[int, ...]] = []
+    columns: list[tuple[int, int]] = []
+    whole = {column.name: column for column in plan.query.aggregates}
+    for reading in plan.readings:
+        sums: dict[MeasureSpec, int] = {}
+        for own in reading.query.aggregates:
+            if own.argument is not None:
+                argument = whole[own.name].argument
+                assert argument is not None
+                known = measures_of(own.function, argument)
+                for measure, one in zip(measures_of(own.function, own.argument), known, strict=True):
+                    sums[measure] = 1 + plan.measures.index(one)
+        columns += [(0, column) for column in (0, *(sums[measure] for measure in reading.measures))]
+        for pattern in _patterns_of(reading):
+            for component, symbol in zip(reading.positives, pattern, strict=True):
+                if symbol not in numbers:
+                    numbers[symbol] = len(numbers)
+                    labels.append(label_of(component))
+            patterns.append(tuple(numbers[symbol] for symbol in pattern))
+    weights = _weights(numbers)
+    rates = tuple(_rate(symbol, statistics, len(numbers)) for symbol in numbers)
+    like = plan.readings[0]
+    tree = replace(_tree([plan.query.name], like, [patterns], rates, weights), columns=tuple(columns))
+    return SharedPlan({plan.query.name: plan}, _stage_plan(like, list(numbers), labels), tree, weights, rates)
+
+
+def _weights(numbers: Mapping[Symbol, int]) -> dict[int, MeasureSpec]:
+    """What the events of some symbols add."""
+    return {
         number: replace(symbol.weight, expression=_moved(symbol.weight.expression, number), component=number)
         for symbol, number in numbers.items()
         if symbol.weight is not None
     }
-    rates = tuple(_rate(symbol, statistics, len(numbers)) for symbol in numbers)
-    tree = _tree(list(plans), like, patterns, rates, weights)
-    return SharedPlan(plans, _stage_plan(like, list(numbers), labels), tree, weights, rates)
 
 
 def _may_have_parts_in_common(plans: Sequence[Plan]) -> bool:

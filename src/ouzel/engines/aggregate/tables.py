@@ -452,7 +452,7 @@ class BySegment(IntEnum):
 class ByFinal(IntEnum):
     """Columns of `SharedTables.finals`."""
 
-    PATTERN = 0
+    PATTERN = 0  # where its total is
     QUERY = 1
     COLUMN = 2  # 0 for the count of a query; sums follow, each a separate pattern
 
@@ -472,7 +472,7 @@ class SharedTables(NamedTuple):
     finals: Matrix[np.int32]  # [place, ByFinal]: the patterns that an element completes
     finals_below: Matrix[np.int32]  # [place, (coordinate, pattern, query)]: every pattern once
     columns: int  # of a row of the output
-    summed: NDArray[np.uint8]  # [query]: 1 if a group may have several keys, whose total is kept
+    summed: NDArray[np.uint8]  # [query]: 1 if a group may have several keys, whose total is kept; 2 if united
 
 
 @dataclass(slots=True)
@@ -519,13 +519,15 @@ def build_shared_tables(
     weighted: Collection[int] = (),
     symbols: int = 0,
     on_change: bool = False,
+    united: bool = False,
 ) -> SharedLayout:
     """The tree of some patterns, one for each query. Without `merge` only the scan is shared. Without a window there
     are no segments.
 
     If queries also sum, `columns` has the query and the column (0: COUNT) of each pattern, and `weighted` the symbols
     that count with the weight of their instances: a sum is the count of a pattern with one such symbol. There are at
-    least this many `symbols`, though some may be in none of the patterns.
+    least this many `symbols`, though some may be in none of the patterns. If they are `united`, all patterns are of one
+    query, and those of the same column are added up.
 
     >>> layout = build_shared_tables([[0, 1, 2], [0, 1, 3]], window=10, summed=[False, False])
     >>> layout.paths, layout.tables.coordinates
@@ -538,7 +540,7 @@ def build_shared_tables(
         for part in pattern:
             node = node.child(part, merge=merge)
         node.patterns.append(number)
-    builder = _Builder(segments, columns or [(query, 0) for query in range(len(patterns))], weighted)
+    builder = _Builder(segments, columns or [(query, 0) for query in range(len(patterns))], weighted, united)
     builder.visit_children(root, 0, 0, ())
     paths = tuple(builder.paths[number] for number in range(len(patterns)))
     symbol = np.array(builder.symbols, np.int32)
@@ -560,8 +562,15 @@ class _Builder:
     """Walks down the tree and collects the rows of the tables."""
 
     def __init__(
-        self, segments: Sequence[Sequence[int]], columns: Sequence[tuple[int, int]], weighted: Collection[int]
+        self,
+        segments: Sequence[Sequence[int]],
+        columns: Sequence[tuple[int, int]],
+        weighted: Collection[int],
+        united: bool,
     ) -> None:
+        self.united = united
+        # Where the totals of each pattern are added up.
+        self.totals = [column if united else pattern for pattern, (_, column) in enumerate(columns)]
         self.segments = segments
         self.columns = columns
         self.weighted = weighted
@@ -611,11 +620,11 @@ class _Builder:
             "a segment beside a weight"
         )
         row[ByElement.FIRST_FINAL] = len(self.finals)
-        self.finals += [(pattern, *self.columns[pattern]) for pattern in node.patterns]
+        self.finals += [(self.totals[pattern], *self.columns[pattern]) for pattern in node.patterns]
         self.paths |= dict.fromkeys(node.patterns, path)
         row[ByElement.LAST_FINAL] = len(self.finals)
         first_below = len(self.below)
-        self.below += [(coordinate, pattern, self.columns[pattern][0]) for pattern in node.patterns]
+        self.below += [(coordinate, self.totals[pattern], self.columns[pattern][0]) for pattern in node.patterns]
         row[ByElement.FIRST_INNER] = len(self.joints)
         row[ByElement.END], row[ByElement.FIRST_JOINT] = self.visit_children(node, coordinate, level, path)
         row[ByElement.LAST_JOINT] = len(self.joints)
@@ -663,7 +672,7 @@ class _Builder:
             finals=np.array(self.finals, np.int32).reshape(-1, len(ByFinal)),
             finals_below=np.array(self.below, np.int32).reshape(-1, 3),
             columns=1 + max(column for _, column in self.columns),
-            summed=np.array(summed, np.uint8),
+            summed=np.array([2 if self.united else int(one) for one in summed], np.uint8),
         )
 
 

@@ -206,6 +206,7 @@ def _scan(
     finals = tables.finals
     finals_below = tables.finals_below
     summed = tables.summed
+    columns = tables.columns
     levels = tables.levels
     block = tables.block
     window = np.uint64(tables.window)
@@ -355,6 +356,10 @@ def _scan(
                 output.completed[row] = 0
                 if on_change:
                     output.before[row] = value - gain
+                if summed[query] == 2:
+                    # The pattern that made the row may have no part in some of the sums.
+                    for other in range(1, columns):
+                        output.value[row, other] = total[other, group]
             output.value[row, column_of_row] = value
             if column_of_row == 0:
                 output.completed[row] = 1

@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 
 from ouzel.bind.clauses import REACHED
 from ouzel.bind.model import BoundQuery, TimeWindow
-from ouzel.engines.readings.plan import POSITION, overlapping, partition_column, position_column
+from ouzel.bind.readings import overlapping
+from ouzel.engines.readings.plan import POSITION, partition_column, position_column
 from ouzel.lang.syntax import OutputForm
 from ouzel.runtime.buffer import LATEST
 from ouzel.runtime.frames import ticks_to_time

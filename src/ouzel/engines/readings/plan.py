@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from ouzel.bind.model import INT, At, Attribute, BoundQuery, Catalog, EventWindow, OutputColumn
-from ouzel.bind.readings import linear
+from ouzel.bind.readings import linear, overlapping
 from ouzel.engines import Engine
 from ouzel.lang.syntax import OutputForm, Strategy
 from ouzel.plan.choose import make_plan
@@ -89,21 +89,6 @@ def _is_ordered(query: BoundQuery) -> bool:
         or query.strategy is not Strategy.SKIP_TILL_ANY_MATCH
         or isinstance(query.window, EventWindow)
     )
-
-
-def overlapping(query: BoundQuery) -> frozenset[int]:
-    """The readings that may give a match of an earlier one again: the same variables, with common types."""
-    found = set()
-    for later, reading in enumerate(query.readings):
-        steps = [step for step in reading if not query.components[step.component].negated]
-        for other in query.readings[:later]:
-            others = [step for step in other if not query.components[step.component].negated]
-            if [step.component for step in steps] == [step.component for step in others] and all(
-                one.types is None or two.types is None or set(one.types) & set(two.types)
-                for one, two in zip(steps, others, strict=True)
-            ):
-                found.add(later)
-    return frozenset(found)
 
 
 def _with_position(catalog: Catalog) -> Catalog:
