@@ -15,6 +15,7 @@ import pytest
 
 import ouzel
 from ouzel.algebra import stream
+from ouzel.runtime.engine import MatchOptions, StreamOptions
 
 EVENTS = [{"ts": 1, "type": "A", "x": 1}, {"ts": 2, "type": "B", "x": 2}, {"ts": 5, "type": "B", "x": 3}]
 PAIR = "PATTERN SEQ(A a, B b) WHERE b.x > :low WITHIN :window RETURN Pair(b.x AS x)"
@@ -29,16 +30,20 @@ def test_one_query_gives_a_table_and_several_a_dictionary() -> None:
         assert isinstance(ouzel.match(EVENTS, several), dict)
 
 
-@pytest.mark.parametrize("function", [ouzel.match, ouzel.stream])
-def test_signatures_say_what_comes_back(function: Callable[..., Any]) -> None:
-    one, several = typing.get_overloads(function)
-    for overload in (one, several):
+@pytest.mark.parametrize(("function", "options"), [(ouzel.match, MatchOptions), (ouzel.stream, StreamOptions)])
+def test_signatures_say_what_comes_back(function: Callable[..., Any], options: type) -> None:
+    written = inspect.signature(function).parameters
+    assert "rules_off" not in written
+    assert not any(parameter.kind is parameter.VAR_KEYWORD for parameter in written.values())
+    optional = [name for name, parameter in written.items() if parameter.kind is parameter.KEYWORD_ONLY]
+    assert list(options.__annotations__) == optional
+    assert not options.__required_keys__
+    for overload in typing.get_overloads(function):
         signature = inspect.signature(overload)
         assert "Any" not in str(signature.return_annotation)
-        written = inspect.signature(function).parameters
-        assert list(signature.parameters) == list(written)
-        assert "rules_off" not in written
-        assert not any(parameter.kind is parameter.VAR_KEYWORD for parameter in written.values())
+        *positional, rest = signature.parameters.values()
+        assert [parameter.name for parameter in positional] == [name for name in written if name not in optional]
+        assert rest.annotation == f"Unpack[{options.__name__}]"
 
 
 # ── Parameters ─────────────────────────────────────────────────────────────────────────────────────

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import PurePath
-from typing import Any, overload
+from typing import Any, TypedDict, Unpack, overload
 
 import pyarrow as pa
 
@@ -27,36 +27,39 @@ from ouzel.runtime.threads import answers
 from ouzel.sealing import SNAPSHOT, decoding
 
 
-@overload
-def match(
-    events: Any,
-    query: OneQuery,
-    *,
-    params: Mapping[str, Any] | None = None,
-    time: str = "ts",
-    type: str | None = "type",
-    order: Collection[str] = (),
-    time_unit: str | None = None,
-    limits: Limits | Mapping[str, int] | None = None,
-    model: LossModel | None = None,
-    threads: int | None = None,
-) -> pa.Table: ...
+class MatchOptions(TypedDict, total=False):
+    """The options of `match`, for type checkers: its overloads have them in common."""
+
+    params: Mapping[str, Any] | None
+    time: str
+    type: str | None
+    order: Collection[str]
+    time_unit: str | None
+    limits: Limits | Mapping[str, int] | None
+    model: LossModel | None
+    threads: int | None
+
+
+class StreamOptions(TypedDict, total=False):
+    """The options of `stream`."""
+
+    params: Mapping[str, Any] | None
+    time: str
+    type: str | None
+    order: Collection[str]
+    max_delay: int | str | timedelta
+    time_unit: str | None
+    limits: Limits | Mapping[str, int] | None
+    model: LossModel | None
+    schema: pa.Schema | Mapping[str, pa.Schema] | None
 
 
 @overload
-def match(
-    events: Any,
-    query: SeveralQueries,
-    *,
-    params: Mapping[str, Any] | None = None,
-    time: str = "ts",
-    type: str | None = "type",
-    order: Collection[str] = (),
-    time_unit: str | None = None,
-    limits: Limits | Mapping[str, int] | None = None,
-    model: LossModel | None = None,
-    threads: int | None = None,
-) -> dict[str, pa.Table]: ...
+def match(events: Any, query: OneQuery, **options: Unpack[MatchOptions]) -> pa.Table: ...
+
+
+@overload
+def match(events: Any, query: SeveralQueries, **options: Unpack[MatchOptions]) -> dict[str, pa.Table]: ...
 
 
 def match(
@@ -311,36 +314,12 @@ class Engine(Feeder[str]):
 
 
 @overload
-def stream(
-    batches: Iterable[Any],
-    query: OneQuery,
-    *,
-    params: Mapping[str, Any] | None = None,
-    time: str = "ts",
-    type: str | None = "type",
-    order: Collection[str] = (),
-    max_delay: int | str | timedelta = 0,
-    time_unit: str | None = None,
-    limits: Limits | Mapping[str, int] | None = None,
-    model: LossModel | None = None,
-    schema: pa.Schema | Mapping[str, pa.Schema] | None = None,
-) -> Iterator[pa.Table]: ...
+def stream(batches: Iterable[Any], query: OneQuery, **options: Unpack[StreamOptions]) -> Iterator[pa.Table]: ...
 
 
 @overload
 def stream(
-    batches: Iterable[Any],
-    query: SeveralQueries,
-    *,
-    params: Mapping[str, Any] | None = None,
-    time: str = "ts",
-    type: str | None = "type",
-    order: Collection[str] = (),
-    max_delay: int | str | timedelta = 0,
-    time_unit: str | None = None,
-    limits: Limits | Mapping[str, int] | None = None,
-    model: LossModel | None = None,
-    schema: pa.Schema | Mapping[str, pa.Schema] | None = None,
+    batches: Iterable[Any], query: SeveralQueries, **options: Unpack[StreamOptions]
 ) -> Iterator[dict[str, pa.Table]]: ...
 
 

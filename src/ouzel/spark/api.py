@@ -3,10 +3,10 @@ Spark's public DataFrame interface is used."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, cast, overload
+from typing import Any, TypedDict, Unpack, cast, overload
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -30,54 +30,39 @@ from ouzel.spark.state_store import SESSION_CACHE_BYTES
 from ouzel.spark.streaming import QUERY_COLUMN, can_merge_totals, check_stream_names, match_stream
 from ouzel.spark.tasks import in_arrow
 from ouzel.spark.versions import from_arrow, to_arrow
-from ouzel.spark.worker import LATE_COLUMN, Memory
+from ouzel.spark.worker import LATE_COLUMN, Memory, expand_rows
+
+
+class MatchOptions(TypedDict, total=False):
+    """The options of `match`, for type checkers: its overloads and `matching` have them in common."""
+
+    params: Mapping[str, Any] | None
+    time: str
+    type: str | None
+    order: Collection[str]
+    time_unit: str | None
+    limits: Limits | Mapping[str, int] | None
+    model: LossModel | None
+    max_delay: int | str | timedelta | None
+    idle_timeout: str | timedelta | None
+    buckets: int | None
+    late: bool
+    slices: SliceHint
+    memory_limit: int | None
+    max_partition_bytes: int
+    session_cache_bytes: int
+    on_error: str
 
 
 @overload
 def match(
-    events: DataFrame | Mapping[str, DataFrame],
-    query: OneQuery,
-    *,
-    params: Mapping[str, Any] | None = None,
-    time: str = "ts",
-    type: str | None = "type",
-    order: Collection[str] = (),
-    time_unit: str | None = None,
-    limits: Limits | Mapping[str, int] | None = None,
-    model: LossModel | None = None,
-    max_delay: int | str | timedelta | None = None,
-    idle_timeout: str | timedelta | None = None,
-    buckets: int | None = None,
-    late: bool = False,
-    slices: SliceHint = None,
-    memory_limit: int | None = None,
-    max_partition_bytes: int = PARTITION_BYTES,
-    session_cache_bytes: int = SESSION_CACHE_BYTES,
-    on_error: str = "fail",
+    events: DataFrame | Mapping[str, DataFrame], query: OneQuery, **options: Unpack[MatchOptions]
 ) -> DataFrame: ...
 
 
 @overload
 def match(
-    events: DataFrame | Mapping[str, DataFrame],
-    query: SeveralQueries,
-    *,
-    params: Mapping[str, Any] | None = None,
-    time: str = "ts",
-    type: str | None = "type",
-    order: Collection[str] = (),
-    time_unit: str | None = None,
-    limits: Limits | Mapping[str, int] | None = None,
-    model: LossModel | None = None,
-    max_delay: int | str | timedelta | None = None,
-    idle_timeout: str | timedelta | None = None,
-    buckets: int | None = None,
-    late: bool = False,
-    slices: SliceHint = None,
-    memory_limit: int | None = None,
-    max_partition_bytes: int = PARTITION_BYTES,
-    session_cache_bytes: int = SESSION_CACHE_BYTES,
-    on_error: str = "fail",
+    events: DataFrame | Mapping[str, DataFrame], query: SeveralQueries, **options: Unpack[MatchOptions]
 ) -> Matches | Any: ...  # a DataFrame where the events are a stream
 
 
@@ -196,35 +181,11 @@ def _check_own(option: str, column: str, taken: Collection[str]) -> None:
         )
 
 
-def matching(
-    query: Queries,
-    *,
-    params: Mapping[str, Any] | None = None,
-    time: str = "ts",
-    type: str | None = "type",
-    order: Collection[str] = (),
-    time_unit: str | None = None,
-    limits: Limits | Mapping[str, int] | None = None,
-    model: LossModel | None = None,
-    max_delay: int | str | timedelta | None = None,
-    idle_timeout: str | timedelta | None = None,
-    buckets: int | None = None,
-    late: bool = False,
-    slices: SliceHint = None,
-    memory_limit: int | None = None,
-    max_partition_bytes: int = PARTITION_BYTES,
-    session_cache_bytes: int = SESSION_CACHE_BYTES,
-    on_error: str = "fail",
-) -> Callable[[DataFrame], DataFrame]:
-    """`match` for use in a chain: `df.transform(matching(query, time="ts"))`."""
+def matching(query: Queries, **options: Unpack[MatchOptions]) -> Callable[[DataFrame], DataFrame]:
+    """`match` with its options, for use in a chain: `df.transform(matching(query, time="ts"))`."""
 
     def transform(events: DataFrame) -> DataFrame:
-        result = match(
-            events, cast("OneQuery", query), params=params, time=time, type=type, order=order, time_unit=time_unit,
-            limits=limits, model=model, max_delay=max_delay, idle_timeout=idle_timeout, buckets=buckets, late=late,
-            slices=slices, memory_limit=memory_limit, max_partition_bytes=max_partition_bytes,
-            session_cache_bytes=session_cache_bytes, on_error=on_error,
-        )  # fmt: skip
+        result = match(events, cast("OneQuery", query), **options)
         if not isinstance(result, DataFrame):
             raise InputError(
                 "df.transform needs one DataFrame and several queries give one each; use ouzel.spark.match(df, queries)"
@@ -351,19 +312,3 @@ def expand(
 
 def _arrow(schema: SparkSchema) -> pa.Schema:
     return arrow_schema(schema.schema if isinstance(schema, DataFrame) else schema)
-
-
-def expand_rows(
-    queries: Mapping[str, Any],
-    compressed: pa.Schema,
-    schema: pa.Schema | Mapping[str, pa.Schema] | None,
-    options: Mapping[str, Any],
-    max_matches: int,
-    batches: Iterable[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    """The matches in rows of OUTPUT COMPRESSED, row by row, because a row may hold very many."""
-    bound, layout = reading(queries, compressed, schema, options)
-    for batch in batches:
-        table = pa.Table.from_batches([batch]).cast(compressed)
-        for row in range(table.num_rows):
-            yield from listed(bound, layout, table.slice(row, 1), max_matches=max_matches).to_batches(1 << 16)

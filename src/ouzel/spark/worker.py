@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -273,3 +274,25 @@ def _as_struct(rows: pa.RecordBatch, target: pa.StructType) -> pa.StructArray:
         for field in target
     ]
     return pa.StructArray.from_arrays(fields, fields=list(target))
+
+
+# ── OUTPUT COMPRESSED ──────────────────────────────────────────────────────────────────────────────
+
+
+def expand_rows(
+    queries: Mapping[str, Any],
+    compressed: pa.Schema,
+    schema: pa.Schema | Mapping[str, pa.Schema] | None,
+    options: Mapping[str, Any],
+    max_matches: int,
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """The matches in rows of OUTPUT COMPRESSED, row by row, because a row may hold very many."""
+    # Other tasks do not need the graphs of Kleene closure.
+    from ouzel.engines.kleene.compressed import listed, reading
+
+    bound, layout = reading(queries, compressed, schema, options)
+    for batch in batches:
+        table = pa.Table.from_batches([batch]).cast(compressed)
+        for row in range(table.num_rows):
+            yield from listed(bound, layout, table.slice(row, 1), max_matches=max_matches).to_batches(1 << 16)
