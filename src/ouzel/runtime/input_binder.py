@@ -29,8 +29,8 @@ from ouzel.runtime.inputs import (
     with_missing_columns,
     with_readable_time,
 )
-from ouzel.runtime.layout import Layout, columns_of_rows, has_no_type, needed_columns, ticks_of, widen
-from ouzel.runtime.program import Program, check_columns, check_model, layouts, make_program
+from ouzel.runtime.layout import Layout, has_no_type, ticks_of, widen
+from ouzel.runtime.program import Program, check_columns, check_model, columns_needed, make_program
 from ouzel.runtime.values import empty_table, retyped
 
 # Enough to distinguish hundreds of values from tens of thousands, and cheap compared with reading the batch.
@@ -189,14 +189,7 @@ class InputBinder:
 
     def _needed_columns(self) -> set[str]:
         if self._needed is None:
-            program = self.program
-            # An expression of the algebra passes on all columns of its events.
-            self._needed = set(program.layout.schema.names) if program.algebra else set()
-            found = layouts(program.queries, program.layout)
-            for name, layout in found.items():
-                self._needed |= needed_columns(program.plans()[name], layout)
-            for pattern in program.row_patterns:
-                self._needed |= columns_of_rows(pattern, program.layout)
+            self._needed = columns_needed(self.program)
         return self._needed
 
 

@@ -32,9 +32,8 @@ from ouzel.bind.script import INPUT
 from ouzel.errors import LOSS_MODEL, InputError, ModelWarning, argument
 from ouzel.loss import LossModel
 from ouzel.plan.choose import check_rules, choose, make_plan
-from ouzel.plan.division import shared_columns
 from ouzel.plan.model import KeyStrategy, Plan, Statistics
-from ouzel.prepared import Query, RowPatternQuery, as_queries, bind_all
+from ouzel.prepared import Query, RowPatternQuery, bind_all
 from ouzel.runtime.layout import (
     ARRIVAL,
     Layout,
@@ -352,51 +351,15 @@ def event_types(query: Query | AlgebraQuery) -> set[str]:
     return {t.name for c in query.tree.pattern.components for t in c.types}
 
 
-def compile_program(queries: Any, schema: pa.Schema | Mapping[str, pa.Schema], **options: Any) -> bytes:
-    """`make_program` for queries in any form, as bytes to send to where the events are."""
-    return dump(make_program(as_queries(queries), schema, **options))
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """What a feeder needs to know about a program: the columns to send, the partition keys, the output."""
-
-    needed_columns: tuple[str, ...]
-    # Columns that are equal in all events of a match; empty: none.
-    key_columns: tuple[str, ...]
-    output_schemas: Mapping[str, pa.Schema]
-    # The widest window of all queries; None if one has none.
-    window_ticks: int | None
-    tick_ns: int | None
-
-
-def describe(program: bytes | Program) -> Description:
-    """Describe a program for its feeders."""
-    # The operators know their output best.
-    from ouzel.runtime.session import Session
-
-    loaded = load(program) if isinstance(program, bytes) else program
-    # Expressions of the algebra run in one place, over all columns.
-    plans = {query.name: loaded.plans()[query.name] for query in loaded.queries}
-    windows = [plan.window_ticks for plan in plans.values()]
-    keys = [shared_columns(plan) for plan in plans.values()]
-    found = layouts(loaded.queries, loaded.layout)
-    needed = set().union(*(needed_columns(plan, found[name]) for name, plan in plans.items()))
-    for pattern in loaded.row_patterns:
-        windows.append(None)
-        keys.append([path[0] for path in pattern.partition_paths if len(path) == 1])
-        needed |= columns_of_rows(pattern, loaded.layout)
-    common = [column for column in keys[0] if all(column in others for others in keys[1:])] if keys else []
-    if loaded.algebra or any(is_composed(query) for query in loaded.queries):
-        # The partition keys of a derived stream may not be those of the primary one.
-        common = []
-    return Description(
-        needed_columns=tuple(name for name in loaded.layout.schema.names if loaded.algebra or name in needed),
-        key_columns=tuple(common),
-        output_schemas=Session(loaded).schemas,
-        window_ticks=None if loaded.algebra or None in windows else max(w for w in windows if w is not None),
-        tick_ns=loaded.catalog.time.tick_ns,
-    )
+def columns_needed(program: Program) -> set[str]:
+    """The columns that some query reads, and further names that are of no input."""
+    if program.algebra:
+        # An expression of the algebra passes on all columns of its events.
+        return set(program.layout.schema.names)
+    found, plans = layouts(program.queries, program.layout), program.plans()
+    needed = [needed_columns(plans[query.name], found[query.name]) for query in program.queries]
+    needed += [columns_of_rows(pattern, program.layout) for pattern in program.row_patterns]
+    return set[str]().union(*needed)
 
 
 def dump(program: Program) -> bytes:

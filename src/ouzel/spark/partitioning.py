@@ -18,7 +18,8 @@ from ouzel.plan.model import KeyPart, Plan
 from ouzel.query_set.groups import Group
 from ouzel.query_set.unmerged import Registration
 from ouzel.runtime.layout import Layout
-from ouzel.runtime.program import Program, describe, dump, is_composed, reads_input
+from ouzel.runtime.program import Program, columns_needed, dump, is_composed, reads_input
+from ouzel.runtime.session import Session
 from ouzel.spark.payloads import Clock, QueryGroup
 from ouzel.spark.time_slices import is_about_single_events
 
@@ -225,7 +226,7 @@ def plan_query_groups(
         own_plans = None if mixed else tuple(plans[query.name] for query in primary)
         if has_totals:
             partial = replace(planned.group, emits_partials=True)
-            planned = replace(planned, group=partial, totals=part, outputs=dict(describe(part).output_schemas))
+            planned = replace(planned, group=partial, totals=part, outputs=Session(part).schemas)
         found.append(replace(planned, plans=own_plans, composed=bool(composed)))
         first_query += len(queries)
     for pattern in program.row_patterns:
@@ -238,7 +239,7 @@ def plan_query_groups(
 
 def _narrowed(program: Program) -> Program:
     """A program over the columns that it needs."""
-    needed = describe(program).needed_columns
+    needed = columns_needed(program)
     narrow = pa.schema([field for field in program.layout.schema if field.name in needed])
     return replace(program, layout=replace(program.layout, schema=narrow))
 
@@ -253,7 +254,7 @@ def _group(
     reports: bool = False,
 ) -> QueryGroupPlan:
     layout = program.layout
-    outputs = dict(describe(program).output_schemas)
+    outputs = Session(program).schemas
     return QueryGroupPlan(
         group=QueryGroup(
             program=dump(program),
