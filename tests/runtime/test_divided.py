@@ -23,7 +23,8 @@ from ouzel.runtime.limits import Limits
 from tests.agreement import case_count
 from tests.generate import PROFILES, random_case
 
-pytestmark = [pytest.mark.quick, pytest.mark.filterwarnings("ignore::UserWarning")]
+# Kernels run beside each other only as machine code, which does not hold the lock of the interpreter.
+pytestmark = [pytest.mark.compiled, pytest.mark.filterwarnings("ignore::UserWarning")]
 
 KEYED = {
     "stacks": "PATTERN SEQ(A a, B b, C c) WHERE [id] WITHIN 12",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 NAMES = ("automata", "rows", "incomplete", "aggregate", "readings", "kleene", "sequence")
 
 
+@cache
 def engine(name: str) -> Engine:
     """The engine of that name."""
     found = import_module(f"ouzel.engines.{name}.plan").ENGINE

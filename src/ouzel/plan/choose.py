@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import cache
 from typing import Any
 
 from ouzel.engines import NAMES, Engine, engine
@@ -42,6 +43,7 @@ def by_engine(plans: Mapping[str, Plan]) -> list[tuple[Engine, dict[str, Plan]]]
     return [(engine(name), own) for name, own in found.items()]
 
 
+@cache
 def all_rules() -> tuple[Rule, ...]:
     """Every optimisation of every engine, those of sequences first."""
     return tuple(rule for name in reversed(NAMES) for rule in engine(name).rules)
