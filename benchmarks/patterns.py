@@ -1,9 +1,9 @@
 """Patterns with several readings, and repetitions of bounded length: what they cost beside what they are made of.
 
-    python -m benchmarks.patterns [--quick] [--runs 5] [--only readings counts bounds]
+    python -m benchmarks.patterns [--quick] [--runs 5] [--only readings counts bounds order]
 
 All figures are ratios of CPU time within one run. Every answer is checked: readings against the queries that they mean,
-bounded repetitions against binomial coefficients.
+bounded repetitions against binomial coefficients, `order=` against the order of arrival.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import ouzel
 from benchmarks.measure import Bar, alternate
 from benchmarks.report import Report, verdict
 
-PARTS = ("readings", "counts", "bounds")
+PARTS = ("readings", "counts", "bounds", "order")
 Found = tuple[tuple[list[str], list[list[str]]], list[Bar]]
 # A pattern and the linear patterns that it means.
 READINGS = {
@@ -98,6 +98,30 @@ def bounds(runs: int) -> Found:
     return (["pattern", "events", "matches", "ns for each match"], rows), bars
 
 
+def order(count: int, runs: int) -> Found:
+    """`order=` against none, over events of different times and over events of which every tenth has the time of the
+    one before it."""
+    rows, bars = [], []
+    table = events(count)
+    ticks = np.arange(count)
+    for ties, limit in ((0, 1.1), (10, 1.3)):
+        times = ticks if not ties else ticks - (ticks % ties == 1)
+        given = table.set_column(1, "ts", pa.array(times)).append_column("seq", pa.array(ticks))
+        for form in ("SEQ(A a, B b, C c)", "SEQ(A a, B+ b[], C c)", "SEQ(A a, !(D d), B b)"):
+            strategy = "WHERE skip_till_next_match(a, b[], c) { [id] }" if "+" in form else "WHERE [id]"
+            query = f"PATTERN {form} {strategy} WITHIN 400 RETURN R(a.ts AS a)"
+            ordered = partial(ouzel.match, given, query, order=["seq"])
+            plain = partial(ouzel.match, given, query)
+            assert ordered().num_rows == ouzel.match(given, query, order="arrival").num_rows, form
+            assert ties or ordered().num_rows == plain().num_rows, form
+            spent = alternate({"ordered": ordered, "plain": plain}, runs)
+            ratio = spent.ratio("ordered", "plain")
+            what = f"a tie in every {ties} events" if ties else "no ties"
+            rows.append([form, what, f"{spent['ordered']:.3f}", f"{spent['plain']:.3f}", f"{ratio:.2f}"])
+            bars.append(Bar(f"{form}, {what}: order= over none", ratio, limit, False))
+    return (["pattern", "events", "order=, s", "none, s", "ratio"], rows), bars
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the events, three runs")
@@ -115,6 +139,8 @@ def main(arguments: list[str] | None = None) -> None:
         report.add("Counts", "", lambda: counts(count // 10, runs))
     if report.wants("bounds"):
         report.add("Bounds", "", lambda: bounds(runs))
+    if report.wants("order"):
+        report.add("Order", "", lambda: order(count, runs))
     print(f"\n{verdict(report.parts)}")
 
 

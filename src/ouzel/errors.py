@@ -192,6 +192,10 @@ class ModelWarning(UserWarning):
     """A loss model names a component that no query has, perhaps a misspelling; the message names it."""
 
 
+class OrderWarning(UserWarning):
+    """Many events of one key have the same time, so they do not follow each other; the message says how many."""
+
+
 class TypesWarning(UserWarning):
     """No event of a type has a value in a column that a query reads, and no types were declared; the message names
     both."""

@@ -22,6 +22,7 @@ EXPORTED = [
     "LossModel",
     "ManyMatchesWarning",
     "ModelWarning",
+    "OrderWarning",
     "OuzelError",
     "ProblemWarning",
     "Query",

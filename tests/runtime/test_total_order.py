@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 from typing import Any
 
 import numpy as np
@@ -155,3 +156,20 @@ def test_why_follows_the_order() -> None:
     events = _events("b1.1 a1.2 b1.3")
     why = ouzel.why(events, PAIR, 1, order=["seq"])
     assert "match" in str(why) and "no match" not in str(why)
+
+
+def _seconds(count: int, keys: int) -> list[dict[str, Any]]:
+    """Four events in each second."""
+    return [{"type": "AB"[n % 2], "ts": n // 4, "id": n % keys, "n": n} for n in range(count)]
+
+
+def test_many_events_of_one_time_and_key_are_warned_of() -> None:
+    keyed = "PATTERN SEQ(A a, B b) WHERE [id] WITHIN 2 RETURN a.n AS a"
+    with pytest.warns(ouzel.OrderWarning, match="of the first 400 events 400 have the time and key of another event"):
+        ouzel.match(_seconds(400, 2), keyed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ouzel.OrderWarning)
+        ouzel.match(_seconds(400, 4), keyed)
+        ouzel.match(_seconds(400, 2), keyed, order=["n"])
+        ouzel.match(_seconds(80, 2), keyed)
+        ouzel.match(_seconds(400, 2), "PATTERN A a WITHIN 2 RETURN a.n AS a")

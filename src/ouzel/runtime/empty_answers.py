@@ -2,7 +2,7 @@
 
 `EmptyAnswers` finds types that no event has and windows of a few microseconds. `AbsentColumns` finds columns that a
 query compares but that no event of a type fills. `ManyMatches` finds queries without a strategy that
-have several matches for each last event.
+have several matches for each last event. `simultaneous_events` counts events that have the time and key of another.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ from ouzel.bind.diagnostics import listed, nearest, quoted
 from ouzel.bind.model import BoundQuery, Component, TimeWindow
 from ouzel.bind.script import INPUT
 from ouzel.lang.vocabulary import NANOSECONDS_OF_UNIT
+from ouzel.plan.division import shared_columns
 from ouzel.plan.explain import attributes_read
 from ouzel.prepared import Query
 from ouzel.runtime.layout import Layout, unchecked_ticks
 from ouzel.runtime.program import Program
+from ouzel.runtime.stream_order import ranks
+from ouzel.runtime.values import one_array
 
 # List all types up to this many.
 TYPES_LISTED_MAX = 10
@@ -260,3 +263,51 @@ def _places_between(ticks: np.ndarray, least: int, most: int) -> Iterator[np.nda
 def _is_unspecific(query: Query) -> bool:
     tree = query.tree
     return tree.selection is None and tree.output is None and not tree.aggregates and tree.threshold is None
+
+
+# Events of one time are looked for among so many, and are worth a warning from this number and share on.
+_TIES_LOOKED_AT = 1 << 16
+_TIES_MIN = 100
+_TIES_SHARE_MIN = 0.05
+
+
+def simultaneous_events(program: Program, events: pa.Table) -> str | None:
+    """A sentence about the query with the most events that have the time and key of another event; None if they are
+    few, or if something orders them."""
+    layout = program.layout
+    queries = [query for query in program.queries if query.sources == (INPUT,) and _has_steps(query)]
+    if layout.is_ordered or not queries:
+        return None
+    looked_at = events.slice(0, _TIES_LOOKED_AT)
+    ticks = unchecked_ticks(looked_at, layout)
+    least = max(_TIES_MIN, int(_TIES_SHARE_MIN * len(ticks)))
+    if len(ticks) - len(np.unique(ticks)) < least // 2:
+        return None
+    most, name = 0, ""
+    for query in queries:
+        keys = [column for column in shared_columns(program.plans()[query.name]) if column in looked_at.column_names]
+        tied = _tied([ticks, *(ranks(one_array(looked_at[key])) for key in keys)])
+        if tied > most:
+            most, name = tied, query.name
+    if most < least:
+        return None
+    return (
+        f"of the first {len(ticks):,} events {most:,} have the time and key of another event, so query {quoted(name)} "
+        "does not take one of them after the other; order= names columns that order events of one time, and "
+        'order="arrival" keeps the order of rows'
+    )
+
+
+def _has_steps(query: BoundQuery) -> bool:
+    """Whether a match may have several events."""
+    return len(query.positives) > 1 or any(component.kleene for component in query.positives)
+
+
+def _tied(columns: list[np.ndarray]) -> int:
+    """How many rows are equal to another row."""
+    order = np.lexsort(columns[::-1])
+    same = np.ones(len(order) - 1, bool)
+    for column in columns:
+        ordered = column[order]
+        same &= ordered[1:] == ordered[:-1]
+    return int(np.count_nonzero(np.append(same, False) | np.insert(same, 0, False)))

@@ -10,12 +10,12 @@ from typing import Any, TypedDict, Unpack, overload
 
 import pyarrow as pa
 
-from ouzel.errors import EmptyAnswerWarning, InputError, ManyMatchesWarning, StateError, TypesWarning
+from ouzel.errors import EmptyAnswerWarning, InputError, ManyMatchesWarning, OrderWarning, StateError, TypesWarning
 from ouzel.loss import LossModel
 from ouzel.notebook import show_tables
 from ouzel.prepared import OneQuery, Queries, SeveralQueries, as_queries, is_one
 from ouzel.runtime.calls import exclusive, interruptible, thread_count
-from ouzel.runtime.empty_answers import AbsentColumns, EmptyAnswers, ManyMatches
+from ouzel.runtime.empty_answers import AbsentColumns, EmptyAnswers, ManyMatches, simultaneous_events
 from ouzel.runtime.feeder import Feeder
 from ouzel.runtime.inbox import SMALL_ROWS
 from ouzel.runtime.input_binder import InputBinder
@@ -121,6 +121,9 @@ def match_without(
     absent.look_at(wide)
     _warn_of_absent(absent, stacklevel=3)
     _warn_of_many(ManyMatches(binder.program, queries), wide, answered, stacklevel=3)
+    ties = simultaneous_events(binder.program, wide)
+    if ties is not None:
+        warnings.warn(ties, OrderWarning, stacklevel=3)
     if is_one(query):
         (answer,) = answered.values()
         return answer
