@@ -128,13 +128,22 @@ class Builder(Transformer[Token, Any]):
         span = span_of(children)
         inner: tuple[Part, ...] = children[2] if len(children) == 4 else (children[1],)
         if len(inner) != 1 or isinstance(inner[0], Group):
-            raise refusal("a negation must hold one component: it forbids single events, not sequences of them", span)
+            hint = (
+                "find the sequences by a query of their own with INTO, read its stream with FROM and negate its events"
+            )
+            message = "a negation must hold one component: it forbids single events, not sequences of them"
+            raise refusal(message, span, hint)
         component = inner[0]
         if component.negated:
             raise refusal("a negation cannot be negated", span)
         if component.kleene or component.least == 0:
             written = "+" if component.kleene else "?"
-            raise refusal(f"{written} cannot be under a negation, which forbids single events", span)
+            hint = "find the repetitions by a query of their own with INTO, and negate the events of its stream"
+            raise refusal(
+                f"{written} cannot be under a negation, which forbids single events",
+                span,
+                hint if component.kleene else "leave the ? out: a negation forbids every such event",
+            )
         return replace(component, negated=True, span=span)
 
     def element(self, children: list[Any]) -> Component:

@@ -57,6 +57,8 @@ def hint_for(before: str, written: str, after: str, accepted: set[str]) -> str |
         return _for_another_language(written + after)
     if written == "/" and after.startswith("/"):
         return _COMMENT
+    if written.upper() == "WITHOUT":
+        return "there is no WITHOUT: !(T v) between two components forbids events between them"
     in_pattern = accepted <= _AFTER_A_TYPE
     if in_pattern and written == "?" and before.rstrip()[-1:] in tuple("+*?}"):
         return "there is one way to repeat: which events a repetition takes is decided by the strategy"

@@ -34,6 +34,9 @@ Order: TypeAlias = Sequence[str]  # names of columns, or ARRIVAL
 INPUT_TYPE = "event type"
 
 
+_NO_ROWS = np.zeros(0, np.int64)
+
+
 @dataclass(frozen=True, slots=True)
 class MomentScale:
     """Moments: one number for the time of an event and its place among the events of that time (`order=`).
@@ -50,8 +53,8 @@ class MomentScale:
         """How many events with different places one tick may have."""
         return 1 << (self.bits - 1)
 
-    def moments(self, ticks: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """The moments of events; InputError if one does not fit."""
+    def moments(self, ticks: np.ndarray, rows: np.ndarray = _NO_ROWS, places: np.ndarray = _NO_ROWS) -> np.ndarray:
+        """The moments of events; all but some rows are at the first place of their ticks."""
         if len(places) and int(places.max()) >= self.half:
             raise InputError(
                 f"the columns of order= must have at most {self.half:,} different values at one time here, and one "
@@ -63,7 +66,9 @@ class MomentScale:
                 f"with order= the times of a stream must be less than {reach:,} ticks from its first ones, and one is "
                 "not; give times in a coarser unit, such as microseconds"
             )
-        moments: np.ndarray = (ticks - self.base << self.bits) + places
+        moments: np.ndarray = ticks - self.base
+        moments <<= self.bits
+        moments[rows] += places
         return moments
 
     def ticks(self, moments: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from ouzel.kernels.order import first_disorder, stable_order, ties
 from ouzel.runtime.layout import Layout, MomentScale, ticks_of
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.stream_order import ranks
-from ouzel.runtime.values import one_array
+from ouzel.runtime.values import numbers, one_array
 
 # How many ticks a stream may last after its first events: of microseconds 35 years, of nanoseconds 4.
 _REACH_BITS = 50
@@ -73,21 +73,15 @@ class Moments:
         tied = np.flatnonzero(ticks == self._last[0])
         if len(tied) and not self._layout.by_arrival:
             both = pa.concat_tables([self._last_row, table.take(pa.array(tied))])
-            places = _dense(np.zeros(len(tied) + 1, np.int64), self._ranks(both))
+            everyone = np.arange(len(tied) + 1)
+            places = _dense(np.zeros(len(everyone), np.int64), self._ranks(both, everyone))
             late[tied] = places[1:] <= places[0]
         return late
 
     def scale(self) -> MomentScale:
         """A scale for the stream of the events that wait, and for what may follow them."""
         ticks = np.concatenate([ticks for _, ticks in self._held])
-        found = ties(np.sort(ticks))
-        most = int(np.bincount(found.groups).max()) if len(found.groups) else 1
-        needed = most.bit_length() + 1
-        span = (int(ticks.max()) - int(ticks.min())).bit_length() + 1
-        kind = self._layout.schema.field(self._layout.time).type
-        in_nanoseconds = pa.types.is_timestamp(kind) and kind.unit == "ns"
-        bits = max(needed + _SPARE_BITS, 62 - (_REACH_BITS_NANOSECONDS if in_nanoseconds else _REACH_BITS))
-        return MomentScale(max(1, needed, min(bits, 61 - span)), int(ticks.min()))
+        return _scale(ticks, _most_of_one_tick(ticks), self._layout)
 
     def take_ready(self, scale: MomentScale, until: int) -> Ready | None:
         """The events at or before a tick, or all of them if they are numbered as they come."""
@@ -103,32 +97,44 @@ class Moments:
                 return None
             left = [(table.filter(pa.array(~is_ready)), ticks[~is_ready])]
             table, ticks = table.filter(pa.array(is_ready)), ticks[is_ready]
-        places = self._places(table, ticks)
-        moments = scale.moments(ticks, places)
+        rows, places = self._places(table, ticks)
+        moments = scale.moments(ticks, rows, places)
         self._held = left
         if self.at_once:
             newest = int(np.argmax(moments))
-            self._last, self._last_row = (int(ticks[newest]), int(places[newest])), table.slice(newest, 1)
+            tick = int(ticks[newest])
+            place = int(moments[newest]) - (tick - scale.base << scale.bits)
+            self._last, self._last_row = (tick, place), table.slice(newest, 1)
         return Ready(table, moments, self._zero_copy and len(held) == 1 and not left)
 
-    def _places(self, table: pa.Table, ticks: np.ndarray) -> np.ndarray:
-        """The place of each event among the events of its tick; equal if they remain simultaneous."""
-        places = np.zeros(len(ticks), np.int64)
+    def _places(self, table: pa.Table, ticks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Rows, and the place of each among the events of its tick; equal if they remain simultaneous. The other rows
+        are first."""
         order = None if first_disorder(ticks) < 0 else stable_order(ticks)
         tied = ties(ticks if order is None else ticks[order])
-        if len(tied.positions):
-            rows = tied.positions if order is None else order[tied.positions]
-            if self._layout.by_arrival:
-                places[rows] = np.arange(len(rows)) - _firsts(tied.groups)
-            else:
-                places[rows] = _dense(tied.groups, self._ranks(table.take(pa.array(rows))))
+        rows = tied.positions if order is None else order[tied.positions]
+        if self._layout.by_arrival:
+            places = np.arange(len(rows)) - _firsts(tied.groups)
+        else:
+            places = _dense(tied.groups, self._ranks(table, rows))
         if self._last is not None:
             # These events come after all that are numbered.
-            places[ticks == self._last[0]] += self._last[1] + 1
-        return places
+            all_places = np.zeros(len(ticks), np.int64)
+            all_places[rows] = places
+            all_places[ticks == self._last[0]] += self._last[1] + 1
+            return np.arange(len(ticks)), all_places
+        return rows, places
 
-    def _ranks(self, table: pa.Table) -> list[np.ndarray]:
-        return [ranks(one_array(table.column(name))) for name in self._layout.order]
+    def _ranks(self, table: pa.Table, rows: np.ndarray) -> list[np.ndarray]:
+        """Numbers in the order of the values of each column of order=."""
+        found = []
+        for name in self._layout.order:
+            column = one_array(table.column(name))
+            if pa.types.is_int64(column.type) and not column.null_count:
+                found.append(numbers(column)[rows])
+            else:
+                found.append(ranks(column.take(pa.array(rows))))
+        return found
 
     def dump(self, writer: Writer) -> dict[str, Any]:
         """Store everything; `load` takes what this returns."""
@@ -148,6 +154,27 @@ class Moments:
         self._last_row = reader.table(head["last_row"])
 
 
+def scale_for(events: pa.Table, layout: Layout) -> MomentScale | None:
+    """A scale with room for all events of an input; None if no two have the same time."""
+    ticks = ticks_of(events, layout)
+    most = _most_of_one_tick(ticks)
+    return None if most <= 1 else _scale(ticks, most, layout)
+
+
+def _most_of_one_tick(ticks: np.ndarray) -> int:
+    found = ties(ticks if first_disorder(ticks) < 0 else np.sort(ticks))
+    return int(np.bincount(found.groups).max()) if len(found.groups) else 1
+
+
+def _scale(ticks: np.ndarray, most: int, layout: Layout) -> MomentScale:
+    needed = most.bit_length() + 1
+    span = (int(ticks.max()) - int(ticks.min())).bit_length() + 1
+    kind = layout.schema.field(layout.time).type
+    in_nanoseconds = pa.types.is_timestamp(kind) and kind.unit == "ns"
+    bits = max(needed + _SPARE_BITS, 62 - (_REACH_BITS_NANOSECONDS if in_nanoseconds else _REACH_BITS))
+    return MomentScale(max(1, needed, min(bits, 61 - span)), int(ticks.min()))
+
+
 def moments_of(table: pa.Table, ticks: np.ndarray, layout: Layout) -> np.ndarray:
     """Numbers that order the events of a whole input; the ticks themselves if nothing orders events of one time."""
     if not layout.is_ordered or not len(ticks):
@@ -165,6 +192,8 @@ def _firsts(groups: np.ndarray) -> np.ndarray:
     >>> _firsts(np.array([0, 0, 1, 1, 1])).tolist()
     [0, 0, 2, 2, 2]
     """
+    if not len(groups):
+        return np.zeros(0, np.int64)
     starts = np.flatnonzero(np.concatenate(([True], groups[1:] != groups[:-1])))
     return np.repeat(starts, np.diff(np.concatenate((starts, [len(groups)]))))
 
@@ -175,13 +204,27 @@ def _dense(groups: np.ndarray, keys: list[np.ndarray]) -> np.ndarray:
     >>> _dense(np.array([0, 0, 0, 1]), [np.array([5, 2, 5, 9])]).tolist()
     [1, 0, 1, 0]
     """
-    order = np.lexsort((*keys[::-1], groups))
-    is_new = np.zeros(len(groups), np.int64)
+    if not len(groups):
+        return np.zeros(0, np.int64)
+    order = None if _is_sorted([groups, *keys]) else np.lexsort((*keys[::-1], groups))
+    is_new = np.zeros(len(groups), bool)
     for key in (groups, *keys):
-        ordered = key[order]
+        ordered = key if order is None else key[order]
         is_new[1:] |= ordered[1:] != ordered[:-1]
-    numbers = np.cumsum(is_new)
-    first = numbers[_firsts(groups[order])]
+    numbered = np.cumsum(is_new)
+    numbered -= numbered[_firsts(groups if order is None else groups[order])]
+    if order is None:
+        return numbered
     places = np.empty(len(groups), np.int64)
-    places[order] = numbers - first
+    places[order] = numbered
     return places
+
+
+def _is_sorted(keys: list[np.ndarray]) -> bool:
+    """Whether rows are in the order of some columns, one after the other."""
+    open_ = np.ones(len(keys[0]) - 1, bool)
+    for key in keys:
+        if (open_ & (key[1:] < key[:-1])).any():
+            return False
+        open_ &= key[1:] == key[:-1]
+    return True

@@ -460,7 +460,7 @@ class Session:
         _, starts, ends = answer
         if scale is None and layout.scale is not None:
             scale = layout.scale
-            starts, ends = scale.moments(starts, np.zeros_like(starts)), scale.moments(ends, np.zeros_like(ends))
+            starts, ends = scale.moments(starts), scale.moments(ends)
             ends = scale.after_events(ends)
         elif scale is not None and layout.scale is None:
             starts, ends = scale.ticks(starts), scale.ticks(ends)

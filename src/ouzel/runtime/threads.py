@@ -37,6 +37,7 @@ from ouzel.plan.model import Plan
 from ouzel.runtime.calls import EVENTS_MIN, run_tasks
 from ouzel.runtime.layout import NEVER, Layout, conform, ticks_of, unchecked_ticks
 from ouzel.runtime.limits import Limits
+from ouzel.runtime.moments import scale_for
 from ouzel.runtime.operator import Divisible, Found, Operator, operator_for, operators_for
 from ouzel.runtime.program import Program, is_composed
 from ouzel.runtime.session import LATEST, Session
@@ -52,8 +53,9 @@ _CHUNK_ROWS = 1 << 17
 def answers(program: Program, table: pa.Table, threads: int) -> dict[str, pa.Table]:
     """The rows of each query over an input that ends, as one thread gives them."""
     if program.layout.is_ordered:
-        if not _is_simple(program) or _has_ties(conform(table, program.layout), program.layout):
-            return _in_one_thread(program, table)
+        scale = scale_for(conform(table, program.layout), program.layout)
+        if scale is not None or not _is_simple(program):
+            return _in_one_thread(replace(program, layout=replace(program.layout, scale=scale)), table)
         # There is nothing to order.
         program = replace(program, layout=replace(program.layout, order=(), by_arrival=False))
     if threads > 1 and table.num_rows >= EVENTS_MIN and _is_simple(program):
@@ -66,14 +68,6 @@ def answers(program: Program, table: pa.Table, threads: int) -> dict[str, pa.Tab
             except _UnorderedError:
                 return _in_threads(program, table, threads, None)
     return _in_one_thread(program, table)
-
-
-def _has_ties(table: pa.Table, layout: Layout) -> bool:
-    """Whether two events have the same time."""
-    ticks = ticks_of(table, layout)
-    if first_disorder(ticks, strict=True) < 0:
-        return False
-    return first_disorder(np.sort(ticks), strict=True) >= 0
 
 
 def _is_simple(program: Program) -> bool:
