@@ -170,7 +170,7 @@ def best(path: Path | None, runs: int, *task: Any) -> tuple[float, float]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--old", type=Path, help="a checkout to compare with")
+    parser.add_argument("--old", type=lambda text: Path(text).resolve(), help="a checkout to compare with")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--only", nargs="*", default=[*QUERIES, "shop"])
     parser.add_argument("--sizes", nargs="*", type=int, default=list(SIZES))
@@ -181,6 +181,7 @@ def main(arguments: list[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     if asked.child:
         kind, *task = json.loads(asked.child)
+        assert Path(ouzel.__file__).is_relative_to(Path.cwd()), f"{Path.cwd()} is compared, but {ouzel.__file__} runs"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             print(json.dumps({"rate": rate, "latency": latency, "shop": shop}[kind](*task)))
