@@ -61,7 +61,7 @@ class NumberKeys(NamedTuple):
     values: NDArray[np.int64]  # by code
     directory: Codes  # the code of lowest + i, or -1; empty if the values are too far apart
     slots: NDArray[np.int64]  # value, code + 1 (0: empty); empty if there is a directory
-    counts: NDArray[np.int64]  # count, lowest of the directory, slot bits, then the range of the next rows
+    counts: NDArray[np.int64]  # count, lowest of the directory, slot bits, range of the next rows, first code
 
 
 class TextKeys(NamedTuple):
@@ -74,7 +74,7 @@ class TextKeys(NamedTuple):
     arena: NDArray[np.uint8]
     words: NDArray[np.uint64]  # by code: first word (longer strings: a hash), last word, length, hash
     slots: NDArray[np.uint64]  # 32 bits of the hash, then code + 1 (0: empty)
-    counts: NDArray[np.int64]  # count, unused, slot bits
+    counts: NDArray[np.int64]  # count, unused, slot bits, two unused, first code
 
 
 COUNT = 0
@@ -82,6 +82,8 @@ LOWEST = 1
 SLOT_BITS = 2
 REST_LOWEST = 3
 REST_HIGHEST = 4
+FIRST_CODE = 5  # what is added to codes
+_COUNTS = 6
 
 
 # Numbers
@@ -92,7 +94,7 @@ def new_numbers() -> NumberKeys:
         values=np.empty(0, dtype=np.int64),
         directory=np.empty(0, dtype=np.int32),
         slots=np.empty(0, dtype=np.int64),
-        counts=np.zeros(5, dtype=np.int64),
+        counts=np.zeros(_COUNTS, dtype=np.int64),
     )
 
 
@@ -133,7 +135,7 @@ def _widened(table: NumberKeys, rows_left: int) -> NumberKeys:
     if table.directory.size:
         lowest = min(lowest, int(table.counts[LOWEST]))
         highest = max(highest, int(table.counts[LOWEST]) + table.directory.size - 1)
-    counts = np.zeros(5, dtype=np.int64)
+    counts = np.zeros(_COUNTS, dtype=np.int64)
     span = highest - lowest + 1
     if not table.slots.size and span <= max(DIRECTORY_MIN, 4 * (count + rows_left)):
         # With room on both sides, so that widening is rare over a whole stream.
@@ -150,6 +152,7 @@ def _widened(table: NumberKeys, rows_left: int) -> NumberKeys:
         wider, frozen(table.values), NO_NULLS, 0, NO_ROWS, True, AS_INTEGER, 0, np.empty(count, dtype=np.int32)
     )
     assert done == count
+    counts[FIRST_CODE] = table.counts[FIRST_CODE]
     return wider
 
 
@@ -169,6 +172,7 @@ def _codes_by_directory(
     directory: Any,
     lowest: Any,
     count: Any,
+    first_code: Any,
     column: Any,
     rows: Any,
     all_rows: Any,
@@ -192,7 +196,7 @@ def _codes_by_directory(
             directory[place] = code
             values[count] = value
             count += 1
-        codes[np.uint64(done)] = code
+        codes[np.uint64(done)] = code + first_code
     return codes.size, count
 
 
@@ -216,9 +220,12 @@ def _number_codes(
     highest = lowest + (directory.size - 1)
     slot_shift = np.uint64(64 - counts[SLOT_BITS])
     slot_mask = np.uint64(max(slots.size // 2, 1) - 1)
+    first_code = counts[FIRST_CODE]
     done = begin
     if directory.size and validity.size == 0 and reading == AS_INTEGER:
-        done, count = _codes_by_directory(values, directory, lowest, count, column, rows, all_rows, begin, codes)
+        done, count = _codes_by_directory(
+            values, directory, lowest, count, np.int32(first_code), column, rows, all_rows, begin, codes
+        )
     while done < codes.size:
         row = np.int64(done) if all_rows else np.int64(rows[done])
         value = _key_value(column[row], reading)
@@ -251,7 +258,7 @@ def _number_codes(
                 count += 1
         else:
             break
-        codes[done] = code
+        codes[done] = code + first_code
         done += 1
     counts[COUNT] = count
     if done < codes.size and not slots.size:
@@ -275,7 +282,7 @@ def new_text(count: int = 0, byte_count: int = 0) -> TextKeys:
     """An empty table with room for `count` keys of `byte_count` bytes in total."""
     slot_bits = max(SLOT_BITS_MIN, (2 * count - 1).bit_length())
     room = 1 << (slot_bits - 1)
-    counts = np.zeros(5, dtype=np.int64)
+    counts = np.zeros(_COUNTS, dtype=np.int64)
     counts[SLOT_BITS] = slot_bits
     return TextKeys(
         np.zeros(room + 1, dtype=np.int64),
@@ -317,6 +324,7 @@ def _enlarged(table: TextKeys, length: int) -> TextKeys:
     larger.starts[: count + 1] = table.starts[: count + 1]
     larger.words[: KEY_WORDS * count] = table.words[: KEY_WORDS * count]
     larger.counts[COUNT] = count
+    larger.counts[FIRST_CODE] = table.counts[FIRST_CODE]
     _fill_slots(larger)
     return larger
 
@@ -351,6 +359,7 @@ def _text_codes(
     count = counts[COUNT]
     slot_shift = np.uint64(64 - counts[SLOT_BITS])
     slot_mask = np.uint64(slots.size - 1)
+    first_code = counts[FIRST_CODE]
     done = begin
     while done < codes.size:
         row = np.int64(rows[done])
@@ -400,7 +409,7 @@ def _text_codes(
                 arena[arena_begin + index] = data[np.int64(string_begin) + index]
             starts[code + 1] = arena_begin + np.int64(length)
             count += 1
-        codes[done] = code
+        codes[done] = code + first_code
         done += 1
     counts[COUNT] = count
     return done
@@ -423,7 +432,13 @@ def new_keys(is_text: Sequence[bool], first_code: int = 0) -> KeyTable:
     `first_code`."""
     assert is_text, "a key has at least one column"
     tables = tuple(new_text() if text else new_numbers() for text in is_text)
-    return KeyTable(tables, tuple(new_numbers() for _ in is_text[1:]), first_code)
+    return _key_table(tables, tuple(new_numbers() for _ in is_text[1:]), first_code)
+
+
+def _key_table(columns: tuple[NumberKeys | TextKeys, ...], pairs: tuple[NumberKeys, ...], first_code: int) -> KeyTable:
+    made = KeyTable(columns, pairs, first_code)
+    _last(made).counts[FIRST_CODE] = first_code
+    return made
 
 
 def key_count(keys: KeyTable) -> int:
@@ -462,8 +477,6 @@ def encode(keys: KeyTable, columns: Sequence[Text | Numbers], rows: Codes) -> tu
         else:
             pair_table, codes = encode_pairs(keys.pairs[index - 1], codes, column_codes)
             pairs.append(pair_table)
-    if keys.first_code:
-        codes = np.where(codes >= 0, codes + np.int32(keys.first_code), np.int32(NO_KEY))
     return KeyTable(tuple(tables), tuple(pairs), keys.first_code), codes
 
 
@@ -502,7 +515,7 @@ def compact(keys: KeyTable, live_codes: NDArray[Any]) -> tuple[KeyTable, Codes]:
     columns[0] = _kept(columns[0], live)
     reserved = np.arange(first_code, dtype=np.int32)
     new_code = np.concatenate([reserved, np.where(moved >= 0, moved + np.int32(first_code), np.int32(NO_KEY))])
-    return KeyTable(tuple(columns), tuple(pairs), first_code), new_code
+    return _key_table(tuple(columns), tuple(pairs), first_code), new_code
 
 
 def snapshot(keys: KeyTable) -> list[NDArray[Any]]:
@@ -529,7 +542,7 @@ def restore(arrays: Sequence[NDArray[Any]], is_text: Sequence[bool], first_code:
     columns = tuple(
         text_from(next(remaining), next(remaining)) if text else numbers_from(next(remaining)) for text in is_text
     )
-    return KeyTable(columns, tuple(numbers_from(next(remaining)) for _ in is_text[1:]), first_code)
+    return _key_table(columns, tuple(numbers_from(next(remaining)) for _ in is_text[1:]), first_code)
 
 
 def _last(keys: KeyTable) -> NumberKeys | TextKeys:

@@ -109,6 +109,11 @@ class Coder:
         self._keys, renamed = compact(self._keys, live)
         return renamed
 
+    @property
+    def may_be_sparse(self) -> bool:
+        """Whether there are so many codes that most may be unused."""
+        return self._keys is not None and is_sparse(key_count(self._keys), 0)
+
     def is_sparse(self, held: int) -> bool:
         """Whether most codes are unused by this many events."""
         return is_sparse(self.count, held)
