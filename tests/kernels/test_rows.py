@@ -151,16 +151,20 @@ def test_chosen_rows_of_chosen_columns_are_appended() -> None:
     target = GrowingRows.of(pa.schema([SCHEMA.field(name) for name in names]))
     assert source is not None and target is not None
     columns = [SCHEMA.get_field_index(name) for name in names]
-    wanted = []
+    wanted: list[dict[str, Any]] = []
+    times: list[int] = []
     for _ in range(30):
         part = drawn(draw, 20)
         assert source.read(part, 20)
         source.keep(20)
         chosen = sorted(draw.sample(range(20), 7))
-        target.append(source, columns, np.array([*chosen, 19], np.int32), 7)
+        target.append(source, columns, np.array([*chosen, 19], np.int32), 7, source.ticks)
+        times += [part[row]["ts"] for row in chosen]
+        assert target.newest == max(times)
         wanted += [part[row] for row in chosen]
         source.drop(20)
     assert target.whole().equals(pa.Table.from_pylist(wanted, target.schema))
+    assert target.appended_ticks[: target.count].tolist() == times
 
 
 @pytest.mark.usefixtures("reader")

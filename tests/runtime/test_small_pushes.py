@@ -99,6 +99,49 @@ def test_small_pushes_answer_like_staged_ones(kind: str, monkeypatch: pytest.Mon
     assert found
 
 
+COLUMNS = "RETURN R(a.id AS id, a.x AS x, a.name AS name, b.ok AS ok, b.ts AS at, b.x AS y, a.type AS kind)"
+
+
+@pytest.mark.parametrize("has_nulls", [False, True])
+@pytest.mark.parametrize(
+    ("where", "threshold"),
+    [("[id]", ""), ("[id] AND a.x <= b.x", ""), ("a.x <= b.x + 1.0", ""), ("[id]", "THRESHOLD 0.01 ")],
+)
+def test_columns_of_answers_are_those_of_the_input(where: str, threshold: str, has_nulls: bool) -> None:
+    query = f"PATTERN SEQ(A a, B b) WHERE {where} WITHIN 20 {threshold}{COLUMNS}"
+    options = {"model": ouzel.LossModel(0.4, gaps={"b": ouzel.loss.Exponential(5)})} if threshold else {}
+    draw = random.Random(1)
+    rows = sorted(events(draw, 300), key=lambda row: int(row["ts"]))
+    if not has_nulls:
+        rows = [
+            {"x": 0.5, "name": "n", **{name: value for name, value in row.items() if value is not None}} for row in rows
+        ]
+    running = ouzel.Engine(query, schema=SCHEMA, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        answers = [running.push(rows[first : first + 30])["query"] for first in range(0, len(rows), 30)]
+        wanted = ouzel.match(pa.Table.from_pylist(rows, SCHEMA), query, **options)
+    found = pa.concat_tables([*answers, running.finish()["query"]])
+    assert found.schema == wanted.schema
+    assert sorted(found.to_pylist(), key=repr) == sorted(wanted.to_pylist(), key=repr)
+    assert found.num_rows > 20
+    found.validate(full=True)
+
+
+@pytest.mark.parametrize(
+    "time",
+    [pa.int32(), pa.uint16(), pa.timestamp("s"), pa.timestamp("ms", "UTC"), pa.timestamp("us"), pa.timestamp("ns")],
+    ids=str,
+)
+def test_matches_start_and_end_at_the_times_of_their_events(time: pa.DataType) -> None:
+    times = pa.array([1, 2, 3, 4], pa.int64()).cast(time)
+    table = pa.table({"type": ["A", "B", "A", "B"], "ts": times, "x": [1, 2, 3, 4]})
+    query = "PATTERN SEQ(A a, B b) WITHIN :window RETURN R(a.ts AS a, b.ts AS b, b.x AS x)"
+    found = ouzel.match(table, query, params={"window": 2 if pa.types.is_integer(time) else "2 s"})
+    assert found.num_rows >= 2
+    assert found["start"].equals(found["a"]) and found["end"].equals(found["b"])
+
+
 def test_rows_are_gathered_until_one_may_complete_a_match() -> None:
     running = ouzel.Engine("PATTERN SEQ(A a, B b) WITHIN 100 RETURN R(a.ts AS a, b.ts AS b)", schema=SCHEMA)
     running.push([{"type": "A", "ts": 0}])

@@ -13,11 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ouzel.kernels.arrays import INT64_MAX, INT64_MIN, Matrix
+from ouzel.kernels.arrays import INT64_MAX, INT64_MIN, Matrix, ReadOnly
 from ouzel.kernels.jit import LIBRARY, kernel
 
 # Words of `Rows.memory`.
 COUNT, TIME, OLDEST, NEWEST, NULLS = 6, 7, 8, 9, 10
+# The place of a column that is the time of events.
+TICKS = -1
 # How a reader ends.
 DONE, DATA_FULL, REFUSED = 0, 1, 2
 _MICROSECOND = timedelta(microseconds=1)
@@ -31,7 +33,8 @@ class Rows(NamedTuple):
     data: Matrix[np.uint8]  # [column of texts, byte]
     valid: Matrix[np.uint8]  # [column, row]: 0 if it is null
     # Addresses of the four arrays, their capacity in rows, that of `data`, the number of rows, the place of the time or
-    # -1, the oldest and the newest tick of the rows that were read last, and for each column whether a row is null.
+    # -1, the oldest and the newest tick of the rows that were read last, or the newest of all rows that were appended,
+    # and for each column whether a row is null.
     memory: NDArray[np.int64]
 
 
@@ -46,6 +49,7 @@ def new_rows(numbers: int, texts: int, capacity: int, data_capacity: int, time: 
     )
     made.memory[:COUNT] = [*(one.ctypes.data for one in made[:4]), capacity, data_capacity]
     made.memory[TIME] = time
+    made.memory[NEWEST] = INT64_MIN
     return made
 
 
@@ -93,9 +97,12 @@ def append_rows(
     columns: NDArray[np.int32],
     chosen: NDArray[np.int32],
     count: int,
+    ticks: ReadOnly[NDArray[np.int64]],
+    kept_ticks: NDArray[np.int64],
 ) -> Any:
     """Append the first `count` of the chosen rows of some columns; gives the bytes that a column of texts lacks. There
-    is room for the rows. `numbers`, `texts` and `columns` are the places of the target's columns in the source."""
+    is room for the rows. `numbers`, `texts` and `columns` are the places of the target's columns in the source, `ticks`
+    and `kept_ticks` the times of its rows and of the target's."""
     at = target.memory[COUNT]
     for column in range(texts.size):
         offsets = source.offsets[texts[column]]
@@ -128,8 +135,38 @@ def append_rows(
             target.valid[column, at + place] = valid
             if not valid:
                 target.memory[NULLS + column] = 1
+    newest = target.memory[NEWEST]
+    for place in range(count):
+        tick = ticks[chosen[place]]
+        kept_ticks[at + place] = tick
+        newest = max(newest, tick)
+    target.memory[NEWEST] = newest
     target.memory[COUNT] = at + count
     return 0
+
+
+@kernel
+def gather_rows(
+    rows: Rows,
+    ticks: NDArray[np.int64],
+    numbers: NDArray[np.int64],
+    base: int,
+    slots: Matrix[np.int32],
+    count: int,
+    columns: Matrix[np.int32],
+    gathered: Matrix[np.int64],
+) -> None:
+    """Write columns of matches, each of one position: the times of its events, or a column of numbers of their rows.
+
+    The event of match m at position p is in slot `slots[p, m]`. Its row is `numbers[slot] - base`. A column of
+    `columns` is a position and the place of its numbers, or TICKS.
+    """
+    for column in range(columns.shape[0]):
+        own = slots[columns[column, 0]]
+        values = ticks if columns[column, 1] == TICKS else rows.numbers[columns[column, 1]]
+        target = gathered[column]
+        for match in range(count):
+            target[match] = values[numbers[own[match]] - base]
 
 
 @kernel

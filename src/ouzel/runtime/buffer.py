@@ -31,8 +31,6 @@ from ouzel.runtime.values import one_array
 EARLIEST = -(2**63)
 # Batches of up to so many rows are small.
 _SMALL_ROWS = 4096
-# Texts of one column in an open chunk.
-_TEXT_BYTES_MAX = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -57,15 +55,17 @@ class _OpenChunk:
         self.base = base
         self.growing = growing
         self._read: GrowingRows | None = None
-        self._ticks = np.empty(_SMALL_ROWS, np.int64)
         self._table: pa.Table | None = None
-        self.newest = EARLIEST
         # The expired rows are looked for at so many rows.
         self.swept_at = _SMALL_ROWS
 
     @property
     def rows(self) -> int:
         return self.growing.count
+
+    @property
+    def newest(self) -> int:
+        return self.growing.newest
 
     @property
     def table(self) -> pa.Table:
@@ -75,11 +75,7 @@ class _OpenChunk:
 
     @property
     def ticks(self) -> np.ndarray:
-        return self._ticks[: self.growing.count]
-
-    def takes(self, types: list[pa.DataType], size: int) -> bool:
-        """Whether rows of columns of these types, and texts of up to so many bytes, can be appended."""
-        return types == self.growing.types and self.growing.bytes() + size < _TEXT_BYTES_MAX
+        return self.growing.appended_ticks[: self.growing.count]
 
     def append(self, arrays: Sequence[pa.Array], rows: np.ndarray, ticks: np.ndarray) -> None:
         """Append some rows of columns; `ticks` are those of all rows."""
@@ -98,13 +94,7 @@ class _OpenChunk:
         self, source: GrowingRows, columns: Sequence[int], rows: np.ndarray, count: int, ticks: np.ndarray
     ) -> None:
         """Append the first of some rows that have been read; `ticks` are those of all rows that `rows` may number."""
-        before = self.rows
-        self.growing.append(source, columns, rows, count)
-        if self.rows > len(self._ticks):
-            self._ticks = np.concatenate([self._ticks[:before], np.empty(self.rows, np.int64)])
-        added = self._ticks[before : self.rows]
-        ticks.take(rows[:count], out=added, mode="clip")
-        self.newest = max(self.newest, int(added.max()))
+        self.growing.append(source, columns, rows, count, ticks)
         self._table = None
 
     def evict(self, expiry_bound: int) -> None:
@@ -116,8 +106,7 @@ class _OpenChunk:
             left = GrowingRows.of(self.growing.schema)
             assert left is not None
             rows = np.arange(first, self.rows, dtype=np.int32)
-            left.append(self.growing, self.growing.all_columns, rows, len(rows))
-            self._ticks = self._ticks[first : self.rows].copy()
+            left.append(self.growing, self.growing.all_columns, rows, len(rows), self.growing.appended_ticks)
             self.growing, self._table = left, None
             self.base += first
         self.swept_at = max(_SMALL_ROWS, self.rows + self.rows // 2)
@@ -167,7 +156,7 @@ class RowStore:
     ) -> int:
         """Keep some columns of the first of some rows that have been read; returns the number of the first."""
         base = self._next
-        last = self._open([source.types[column] for column in columns], 0)
+        last = self._open(None if self._reads(source, columns) else [source.types[column] for column in columns], 0)
         if last is None:
             schema = pa.schema([source.schema.field(column) for column in columns])
             last = self._opened(schema)
@@ -191,12 +180,18 @@ class RowStore:
         self._next += len(rows)
         return base
 
-    def _open(self, types: list[pa.DataType], size: int) -> _OpenChunk | None:
-        """The open chunk, if the next row is of such columns and can be appended to it."""
+    def _reads(self, source: GrowingRows, columns: Sequence[int]) -> bool:
+        """Whether the last rows came from these columns, so that their types are known to be right."""
         last = self._chunks[-1] if self._chunks else None
-        if isinstance(last, _OpenChunk) and last.base + last.rows == self._next and last.takes(types, size):
-            return last
-        return None
+        return isinstance(last, _OpenChunk) and last.growing.has_read(source, columns)
+
+    def _open(self, types: list[pa.DataType] | None, size: int) -> _OpenChunk | None:
+        """The open chunk, if rows of columns of these types, and texts of so many bytes, can be appended to it."""
+        last = self._chunks[-1] if self._chunks else None
+        if not isinstance(last, _OpenChunk) or last.base + last.rows != self._next:
+            return None
+        growing = last.growing
+        return last if (types is None or types == growing.types) and growing.may_take(size) else None
 
     def _opened(self, schema: pa.Schema) -> _OpenChunk | None:
         growing = GrowingRows.of(schema)
@@ -217,13 +212,20 @@ class RowStore:
         self._chunks[-2:] = [merged]
 
     @property
+    def open_rows(self) -> tuple[int, GrowingRows] | None:
+        """The number of the first row and all rows, if all came in small pushes."""
+        only = self._chunks[0] if len(self._chunks) == 1 else None
+        return (only.base, only.growing) if isinstance(only, _OpenChunk) else None
+
+    @property
     def is_whole(self) -> bool:
         """All rows are in one table."""
         return len(self._chunks) == 1
 
     def evict(self, expiry_bound: int) -> None:
         """Evict chunks whose events are all at or before a tick."""
-        self._chunks = [chunk for chunk in self._chunks if chunk.newest > expiry_bound]
+        if any(chunk.newest <= expiry_bound for chunk in self._chunks):
+            self._chunks = [chunk for chunk in self._chunks if chunk.newest > expiry_bound]
         if self._chunks and isinstance(last := self._chunks[-1], _OpenChunk):
             last.evict(expiry_bound)
 
@@ -423,7 +425,8 @@ class StreamBuffer(Generic[Events]):
     @property
     def entries(self) -> int:
         """The number of slots of pending and live events; at least the number of events."""
-        return self.live + self._tail + sum(block.count for block in self._pending)
+        held = self.count - self._reserved + self._tail
+        return held + sum(block.count for block in self._pending) if self._pending else held
 
     @property
     def held(self) -> int:
@@ -540,7 +543,7 @@ class StreamBuffer(Generic[Events]):
 
         The events get the new codes. Returns the new code of every old one, or None if nothing was done.
         """
-        if not coder.is_sparse(self.entries):
+        if not coder.may_be_sparse or not coder.is_sparse(self.entries):
             return None
         arrays = [getattr(events, name) for events in self.blocks()]
         return coder.compact_lanes(arrays if row is None else [array[row] for array in arrays], also)

@@ -149,9 +149,14 @@ def _has(reference: Attribute, event_type: str) -> bool:
 _INT64, _TIMESTAMP = pa.int64().id, pa.timestamp("us").id
 
 
+def stores_ticks(time: pa.DataType) -> bool:
+    """Whether the values of a type of times are ticks."""
+    return time.id == _INT64 or (time.id == _TIMESTAMP and time.unit in ("us", "ns"))
+
+
 def ticks_to_time(ticks: np.ndarray, time: pa.DataType) -> pa.Array:
     """Ticks in the type of the input's time column."""
-    if time.id == _INT64 or (time.id == _TIMESTAMP and time.unit in ("us", "ns")):
+    if stores_ticks(time):
         return arrow(ticks, time)
     plain = arrow(ticks)
     if pa.types.is_timestamp(time):

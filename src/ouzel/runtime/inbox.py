@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ouzel.kernels.arrays import enlarged
 from ouzel.kernels.rows import (
     COUNT,
     DATA_FULL,
@@ -49,6 +50,8 @@ class GrowingRows:
         self.is_text = [kind in "sS" for kind in kinds]
         # The place of each column among those of numbers, or of texts.
         self.places = [self.is_text[:column].count(text) for column, text in enumerate(self.is_text)]
+        # Whether Arrow stores the numbers of a column like this.
+        self._is_stored = [kind == "8" for kind in kinds]
         self.all_columns = range(len(kinds))
         self._kinds = kinds.encode()
         self._names = tuple(schema.names)
@@ -62,6 +65,8 @@ class GrowingRows:
             len(kinds) - texts, texts, _ROWS_FIRST, _DATA_FIRST, -1 if time is None else self.places[self.time]
         )
         self.count = 0
+        # The times of appended rows, and room behind them.
+        self.appended_ticks = np.empty(_ROWS_FIRST, np.int64)
         # Columns that Arrow stores otherwise, as far as they have been converted.
         self._converted: dict[tuple[int, bool], tuple[np.ndarray, int]] = {}
         # Where the columns are in the rows that were appended last.
@@ -122,20 +127,36 @@ class GrowingRows:
         """Whether a row may have a null in a column."""
         return bool(self.rows.memory[NULLS + column])
 
-    def append(self, source: GrowingRows, columns: Sequence[int], chosen: np.ndarray, count: int) -> None:
-        """Append the first of the chosen rows of another one, whose columns have these numbers there."""
+    @property
+    def newest(self) -> int:
+        """The time of the newest row that was appended."""
+        return int(self.rows.memory[NEWEST])
+
+    def has_read(self, source: GrowingRows, columns: Sequence[int]) -> bool:
+        """Whether the last rows came from these columns of another one."""
         known = self._source
-        if known is None or known[0] is not source or known[1] != columns:
-            known = self._source = source, columns, _places(source, columns)
+        return known is not None and known[0] is source and known[1] == columns
+
+    def append(
+        self, source: GrowingRows, columns: Sequence[int], chosen: np.ndarray, count: int, ticks: np.ndarray
+    ) -> None:
+        """Append the first of the chosen rows of another one, whose columns have these numbers there. `ticks` are the
+        times of its rows."""
+        if not self.has_read(source, columns):
+            self._source = source, columns, _places(source, columns)
+        assert self._source is not None
+        places = self._source[2]
         if self.count + count > self.rows.numbers.shape[1]:
             self._enlarge(2 * (self.count + count), self.rows.data.shape[1])
-        while lacking := append_rows(self.rows, source.rows, *known[2], chosen, count):
+        while lacking := append_rows(self.rows, source.rows, *places, chosen, count, ticks, self.appended_ticks):
             self._enlarge(self.rows.valid.shape[1], 2 * (self.rows.data.shape[1] + lacking))
         self.count += count
 
-    def bytes(self) -> int:
-        """The bytes of the largest column of texts."""
-        return int(self.rows.offsets[:, self.count].max(initial=0))
+    def may_take(self, size: int) -> bool:
+        """Whether each column of texts may grow by so many bytes."""
+        if self.rows.data.shape[1] + size < _DATA_BYTES_MAX:
+            return True
+        return int(self.rows.offsets[:, self.count].max(initial=0)) + size < _DATA_BYTES_MAX
 
     def drop(self, count: int) -> None:
         """Drop the first rows. Tables without a copy must not be in use."""
@@ -149,6 +170,7 @@ class GrowingRows:
 
     def _enlarge(self, capacity: int, data_capacity: int) -> None:
         self.rows = enlarged_rows(self.rows, capacity, min(data_capacity, 2 * _DATA_BYTES_MAX - 1))
+        self.appended_ticks = enlarged(self.appended_ticks, capacity)
 
     # ── Giving rows out ────────────────────────────────────────────────────────────────────────────
 
@@ -174,26 +196,27 @@ class GrowingRows:
 
     def whole(self) -> pa.Table:
         """All rows, without a copy where Arrow stores them like this. Appending does not change them."""
-        count = self.count
-        arrays = []
-        for column, type_ in enumerate(self.types):
-            if pa.types.is_null(type_):
-                arrays.append(pa.nulls(count))
-                continue
-            valid = self._conversion(column, pa.bool_(), self.rows.valid[column], count, is_validity=True)
-            place = self.places[column]
-            if self.is_text[column]:
-                offsets = self.rows.offsets[place]
-                if type_.id in _LARGE:
-                    offsets = self._conversion(column, type_, offsets, count + 1)
-                buffers = [offsets, self.rows.data[place]]
-            elif type_.bit_width == 64:
-                buffers = [self.rows.numbers[place]]
-            else:
-                buffers = [self._conversion(column, type_, self.rows.numbers[place], count)]
-            validity = pa.py_buffer(valid) if self.has_nulls(column) else None
-            arrays.append(pa.Array.from_buffers(type_, count, [validity, *map(pa.py_buffer, buffers)]))
-        return pa.Table.from_arrays(arrays, schema=self.schema)
+        return pa.Table.from_arrays([self.column(column) for column in self.all_columns], schema=self.schema)
+
+    def column(self, column: int) -> pa.Array:
+        """One column of `whole`."""
+        type_, count, place = self.types[column], self.count, self.places[column]
+        if self._is_stored[column] and not self.rows.memory[NULLS + column]:
+            return pa.Array.from_buffers(type_, count, [None, pa.py_buffer(self.rows.numbers[place])])
+        if pa.types.is_null(type_):
+            return pa.nulls(count)
+        valid = self._conversion(column, pa.bool_(), self.rows.valid[column], count, is_validity=True)
+        if self.is_text[column]:
+            offsets = self.rows.offsets[place]
+            if type_.id in _LARGE:
+                offsets = self._conversion(column, type_, offsets, count + 1)
+            buffers = [offsets, self.rows.data[place]]
+        elif type_.bit_width == 64:
+            buffers = [self.rows.numbers[place]]
+        else:
+            buffers = [self._conversion(column, type_, self.rows.numbers[place], count)]
+        validity = pa.py_buffer(valid) if self.has_nulls(column) else None
+        return pa.Array.from_buffers(type_, count, [validity, *map(pa.py_buffer, buffers)])
 
     def _conversion(
         self, column: int, type_: pa.DataType, values: np.ndarray, count: int, *, is_validity: bool = False
@@ -446,7 +469,7 @@ class Inbox:
         """Other rows were staged, up to a tick."""
         self._unknown_until = max(self._unknown_until, newest)
 
-    def passed(self, watermark: int, deadline: int | None, room: int, held_room: int) -> None:
+    def passed(self, watermark: int, deadline: int, room: int, held_room: int) -> None:
         """Everything up to a watermark is answered. `deadline` is when a kernel gives rows by time alone, `room` how
         many events may come, and `held_room` how many may be held, before a limit must be checked."""
         due = self._due
@@ -454,7 +477,7 @@ class Inbox:
             heappop(due)
         if watermark >= self._unknown_until:
             self._unknown_until = EARLIEST
-        self._deadline = LATEST if deadline is None else deadline
+        self._deadline = deadline
         self._room = room
         self._held_room = held_room
         self._is_behind = False

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Generic, NamedTuple, Protocol
 
 import numpy as np
@@ -25,6 +26,7 @@ from ouzel.runtime.layout import Layout, output_columns
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.staging import KeyStager, Stager
+from ouzel.runtime.values import empty_table
 
 
 class Answer(NamedTuple):
@@ -145,6 +147,11 @@ class QueryOperator(Operator):
     def schemas(self) -> Mapping[str, pa.Schema]:
         """The columns of the answer."""
         return {self.name: self.schema}
+
+    @cached_property
+    def nothing(self) -> Answer:
+        """An answer without rows."""
+        return Answer(empty_table(self.schema), NO_TICKS, NO_TICKS)
 
     def advance(self, until: int) -> Mapping[str, Answer | OuzelError]:
         """No event at or before `until` can come any more: return what that completes."""
@@ -372,7 +379,7 @@ class InstanceOperator(StreamOperator[Instances]):
     def _fetch(self, slots: list[np.ndarray]) -> tuple[pa.Table, np.ndarray, list[np.ndarray]]:
         """A table with the rows of matches, their event times, and for each component the places of its rows."""
         buffer = self._buffer
-        if buffer.store.is_whole:
+        if buffer.store.is_whole and len(slots) * len(slots[0]) > buffer.count:
             # All live rows are in one table: number them once instead of once for each match.
             if self._numbered is None:
                 self._numbered = buffer.store.fetch(buffer.rows[: buffer.count])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -28,10 +28,12 @@ from ouzel.bind.model import (
 )
 from ouzel.kernels.groups import count_valid, of_place, pick, sum_floats, sum_integers
 from ouzel.kernels.order import gather
+from ouzel.kernels.rows import TICKS, gather_rows
 from ouzel.lang.syntax import OutputForm
 from ouzel.plan.expressions import ranges_over_events
 from ouzel.runtime.expressions import Frame, cast, evaluate
-from ouzel.runtime.frames import EventFrame, take, ticks_to_time
+from ouzel.runtime.frames import EventFrame, stores_ticks, take, ticks_to_time
+from ouzel.runtime.inbox import GrowingRows
 from ouzel.runtime.layout import Layout, end_type
 from ouzel.runtime.stream_order import ranks
 from ouzel.runtime.values import (
@@ -83,33 +85,45 @@ class Output:
         self._layout = layout
         self.schema = output_schema(query, layout)
         self._time = _time_type(layout)
-        self._alike = _alike(query, layout)
+        # An event of an incomplete match may be missing, and then its column is null.
+        self._alike = _alike(query, layout) if query.threshold is None else frozenset()
         self._attributes: dict[int, list[Attribute]] = {}
         # The name of an event type as many times as it was needed so far.
         self._repeated: dict[str, pa.Array] = {}
-        self._taken = self._plain_columns()
+        # The columns of RETURN, if none is computed: the place of the event, and the column of the input.
+        self.taken = self._plain_columns()
+        self._stores_ticks = layout.scale is None and all(stores_ticks(self.schema.field(i).type) for i in (0, 1))
+        self._reading: _Reading | None = None
+        self._returns = [(column.expression, self._quick_column(column.expression)) for column in query.returns or ()]
 
     def _plain_columns(self) -> list[tuple[int, str]] | None:
         """For each column of RETURN the positive component and the column of the input that it is; None if one is
         computed."""
-        query, found = self._query, []
-        places = {c.position: i for i, c in enumerate(query.positives)}
-        for column in query.returns or ():
-            expression = column.expression
-            if not isinstance(expression, Attribute) or expression.present_in is not None or len(expression.path) > 1:
+        found = []
+        for column in self._query.returns or ():
+            quick = self._quick_column(column.expression)
+            if quick is None or quick.name is None or quick.at is not At.SINGLE:
                 return None
-            types = query.components[expression.component].types or ("",)
-            names = {self._layout.column(one, expression.path[0]) for one in types}
-            if expression.at is not At.SINGLE or len(names) > 1:
-                return None
-            name = names.pop()
-            found.append((0 if name in self._alike else places[expression.component], name))
-        return None if query.returns is None else found
+            found.append((0 if quick.name in self._alike else quick.place, quick.name))
+        return None if self._query.returns is None else found
+
+    def _quick_column(self, expression: Bound) -> _QuickColumn | None:
+        """A column of RETURN that is a column of the input, of one event of each match, or a number of events."""
+        places = {c.position: i for i, c in enumerate(self._query.positives)}
+        if isinstance(expression, Length) or (isinstance(expression, Aggregation) and expression.operand is None):
+            return _QuickColumn(places[expression.component], None, At.EVERY)
+        if not isinstance(expression, Attribute) or expression.present_in is not None or len(expression.path) > 1:
+            return None
+        types = self._query.components[expression.component].types or ("",)
+        names = {self._layout.column(one, expression.path[0]) for one in types}
+        if len(names) > 1 or expression.at not in (At.SINGLE, At.FIRST, At.LAST):
+            return None
+        return _QuickColumn(places[expression.component], names.pop(), expression.at)
 
     def of_places(self, matches: Places) -> pa.Table:
         """Composite events from matches with one event for each positive component."""
-        if self._taken is not None:
-            return self._of_columns(matches, self._taken)
+        if self.taken is not None:
+            return self._of_columns(matches, self.taken)
         query = self._query
         table, ticks, rows, starts, ends = matches.table, matches.ticks, matches.rows, matches.starts, matches.ends
         to_ticks = self._layout.ticks
@@ -136,6 +150,33 @@ class Output:
         columns += [take(one_array(table.column(name)), rows[place]) for place, name in taken]
         return pa.Table.from_arrays(columns, schema=self.schema)
 
+    def of_read(
+        self, growing: GrowingRows, base: int, numbers: np.ndarray, slots: np.ndarray, count: int
+    ) -> pa.Table | None:
+        """As `of_places`, for rows of small pushes: columns of numbers are written by one call of a kernel. None if a
+        column is computed or has nulls, or if times are not stored as ticks.
+
+        The event of match m at position p is in slot `slots[p, m]`, and its row is `numbers[slot] - base`.
+        """
+        if self.taken is None or not self._stores_ticks:
+            return None
+        if self._reading is None or self._reading.schema is not growing.schema:
+            self._reading = _Reading.of(growing, self.taken, self.schema, len(slots) - 1)
+        reading = self._reading
+        if any(growing.has_nulls(column) for column in reading.columns):
+            return None
+        gathered = np.empty((len(reading.table), count), np.int64)
+        gather_rows(growing.rows, growing.appended_ticks, numbers, base, slots, count, reading.table, gathered)
+        memory, size = pa.py_buffer(gathered), 8 * count
+        columns = [
+            pa.Array.from_buffers(type_, count, [None, memory.slice(size * place, size)])
+            for place, type_ in enumerate(reading.types)
+        ]
+        for place, column, position in reading.others:
+            rows = (gather(numbers, slots[position, :count]) - base).astype(np.int32)
+            columns.insert(place, take(growing.column(column), rows))
+        return pa.Table.from_arrays(columns, schema=self.schema)
+
     def of_matches(self, matches: Matches | MatchesByPlace) -> pa.Table:
         """Composite events out of matches that may have Kleene variables."""
         query, schema, time = self._query, self.schema, self._time
@@ -145,8 +186,15 @@ class Output:
             ticks_to_time(self._layout.ticks(matches.ends), schema.field("end").type),
         ]
         if query.returns is not None:
-            columns += [_returned(frame, column.expression, time) for column in query.returns]
-            return pa.table(columns, schema=schema)
+            for expression, quick in self._returns:
+                if quick is None:
+                    columns.append(_returned(frame, expression, time))
+                elif quick.name is None:
+                    columns.append(arrow(matches.counts(quick.place)))
+                else:
+                    rows = matches.last_rows if quick.at is At.LAST else matches.first_rows
+                    columns.append(take(one_array(matches.table.column(quick.name)), rows(quick.place)))
+            return pa.Table.from_arrays(columns, schema=schema)
         for component in query.positives:
             wanted = schema.field(component.variable).type
             if component.kleene:
@@ -179,6 +227,39 @@ class Output:
             if count <= _REPEATED_MAX:
                 self._repeated[text] = known
         return known.slice(0, count)
+
+
+class _QuickColumn(NamedTuple):
+    """A column of RETURN that is a column of the input; or, without a name, the number of events of a place."""
+
+    place: int  # among the positive components
+    name: str | None
+    at: At
+
+
+class _Reading(NamedTuple):
+    """How the columns of an answer are read from rows of small pushes."""
+
+    schema: pa.Schema  # of the rows
+    table: np.ndarray  # see `gather_rows`
+    types: list[pa.DataType]  # of the gathered columns
+    columns: list[int]  # of the rows, which are gathered
+    others: list[tuple[int, int, int]]  # place in the answer, column of the rows, position
+
+    @classmethod
+    def of(cls, growing: GrowingRows, taken: Sequence[tuple[int, str]], shown: pa.Schema, last: int) -> _Reading:
+        table, columns, others = [(0, TICKS), (last, TICKS)], [], []
+        types = [shown.field(0).type, shown.field(1).type]
+        for place, (position, name) in enumerate(taken, 2):
+            column = growing.schema.get_field_index(name)
+            type_ = growing.types[column]
+            if growing.is_text[column] or not pa.types.is_primitive(type_) or type_.bit_width != 64:
+                others.append((place, column, position))
+                continue
+            columns.append(column)
+            table.append((position, growing.places[column]))
+            types.append(type_)
+        return cls(growing.schema, np.array(table, np.int32), types, columns, others)
 
 
 def _alike(query: BoundQuery, layout: Layout) -> frozenset[str]:
@@ -332,6 +413,10 @@ class Matches:
         """Where the events of each place of each match begin in `rows`, and where the last ones end."""
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths, dtype=np.int64)])
 
+    def counts(self, place: int) -> np.ndarray:
+        """How many events each match has at a place."""
+        return self.lengths[:, place].astype(np.int64)
+
     def offsets(self, place: int) -> np.ndarray:
         """Where the events of a place begin, match by match, in an array with only that place."""
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths[:, place], dtype=np.int64)])
@@ -383,6 +468,9 @@ class MatchesByPlace:
     @property
     def count(self) -> int:
         return len(self.starts)
+
+    def counts(self, place: int) -> np.ndarray:
+        return np.diff(self.places[place][0]).astype(np.int64)
 
     def offsets(self, place: int) -> np.ndarray:
         return self.places[place][0]

@@ -54,6 +54,7 @@ EVENT_END = "event end"
 
 
 AnyQuery = BoundQuery | BoundAlgebra | BoundRowPattern
+_INPUT_ALONE = (INPUT,)
 
 
 def reads_input(query: AnyQuery) -> bool:
@@ -63,7 +64,8 @@ def reads_input(query: AnyQuery) -> bool:
 
 def is_composed(query: AnyQuery) -> bool:
     """Whether a query reads the results of others."""
-    return any(source != INPUT for source in query.sources)
+    # Every push asks this, and most queries read the input alone.
+    return query.sources not in ((), _INPUT_ALONE) and any(source != INPUT for source in query.sources)
 
 
 def layouts(queries: Sequence[AnyQuery], primary: Layout) -> dict[str, Layout]:

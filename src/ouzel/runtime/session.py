@@ -299,8 +299,8 @@ class Session:
     def _each(self, step: Callable[[Operator], T]) -> Iterator[T | None]:
         """Do a step of each operator: one after another, or on several threads if many events are read."""
         operators = tuple(self._operators)
-        reads_others = any(is_composed(query) for query in self._queries.values())
-        if self.threads == 1 or len(operators) == 1 or self._unread < EVENTS_MIN or reads_others:
+        is_small = self.threads == 1 or len(operators) == 1 or self._unread < EVENTS_MIN
+        if is_small or any(is_composed(query) for query in self._queries.values()):
             for operator in operators:
                 yield self._attempt(operator, step, operator)
             return
@@ -404,10 +404,11 @@ class Session:
                 if query.into is not None and answer.table.num_rows:
                     self._hand_on(query, answer)
         self._unread = 0
-        timers = [operator.timer for operator in self._operators]
-        deadline = min((tick for tick in timers if tick is not None), default=None)
-        room = min((operator.room for operator in self._operators), default=0)
-        held_room = min((operator.held_room for operator in self._operators), default=0)
+        deadline = room = held_room = LATEST if self._operators else 0
+        for operator in self._operators:
+            tick = operator.timer
+            deadline = deadline if tick is None else min(deadline, tick)
+            room, held_room = min(room, operator.room), min(held_room, operator.held_room)
         self._inbox.passed(watermark, deadline, room, held_room)
         return answers if len(answers) < 2 else {name: answers[name] for name in self.schemas if name in answers}
 

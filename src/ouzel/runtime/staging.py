@@ -19,6 +19,7 @@ from ouzel.kernels.arrays import NO_NULLS, Numbers, Text, coded_of, text_of
 from ouzel.kernels.events import EVERY_KEY, Instances, new_instances
 from ouzel.kernels.order import expand, gather
 from ouzel.kernels.predicate_tables import LaneFlag
+from ouzel.kernels.rows import Rows
 from ouzel.kernels.staging import IN_ORDER, IS_NOT_NULL, select_rows, write_instances
 from ouzel.kernels.text import classify, constants_of, select, select_coded
 from ouzel.plan.expressions import walk
@@ -73,6 +74,9 @@ class SmallStager:
         self.chosen = np.empty(0, np.int32)
         self.roles = np.empty(0, np.uint64)
         self.order = IN_ORDER
+        # The columns of the key as kernels read them, of the arrays that the rows had last.
+        self._views: list[Text | Numbers] = []
+        self._viewed: Rows | None = None
 
     def select(self, batch: SmallBatch) -> int:
         """How many rows have roles. They are the first of `chosen`, with their `roles`, in `order` by time."""
@@ -94,6 +98,12 @@ class SmallStager:
         if not self.key:
             return _NO_CODES
         source, rows = batch.source, batch.source.rows
+        if self._viewed is not rows:
+            self._views, self._viewed = self._view(source), rows
+        return coder.encode_views(self._views, self.chosen[:count])
+
+    def _view(self, source: GrowingRows) -> list[Text | Numbers]:
+        rows = source.rows
         views: list[Text | Numbers] = []
         for column, floating in zip(self.key, self._floating, strict=True):
             place = source.places[column]
@@ -101,7 +111,7 @@ class SmallStager:
                 views.append(Text(rows.offsets[place], rows.data[place], NO_NULLS, 0))
             else:
                 views.append(Numbers(rows.numbers[place], NO_NULLS, 0, floating))
-        return coder.encode_views(views, self.chosen[:count])
+        return views
 
 
 _NO_CODES = np.empty(0, np.int32)

@@ -284,6 +284,8 @@ def _reserved(
         longer: dict[str, Any] = {name: enlarged(getattr(state, name), slots) for name in _PER_SLOT}
         state = state._replace(**longer)
     state.key_group[:keys] = key_group
+    if groups <= len(state.total) and groups <= len(state.groups.mark):
+        return state
     return state._replace(total=enlarged(state.total, groups, 0), groups=reserve_groups(tables, state.groups, groups))
 
 

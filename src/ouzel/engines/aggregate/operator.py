@@ -213,8 +213,8 @@ class AggregateOperator(StreamOperator[CounterInstances]):
 
     def _note_largest(self, number: int, values: np.ndarray) -> None:
         if len(values):
-            # In floating point, because the smallest int64 has no absolute value.
-            self._largest[number] = max(self._largest[number], float(np.abs(values.astype(np.float64)).max()))
+            # As integers of Python, because the smallest int64 has no absolute value.
+            self._largest[number] = max(self._largest[number], float(max(-int(values.min()), int(values.max()))))
 
     # ── Moving time on ─────────────────────────────────────────────────────────────────────────────
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import Enum
+from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
 from ouzel.bind.model import (
@@ -388,6 +389,7 @@ def _measures(query: BoundQuery) -> tuple[MeasureSpec, ...]:
     return tuple(found)
 
 
+@lru_cache(1024)  # Every answer asks this.
 def measures_of(function: str, argument: Bound) -> tuple[MeasureSpec, ...]:
     """What an aggregate needs: the number of values that are not null, and their sum, least or greatest."""
     (component,) = components_of(argument)

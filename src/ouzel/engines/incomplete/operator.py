@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ouzel.bind.model import Attribute, Bound, BoundQuery, BoundThreshold, Intrinsic
 from ouzel.engines.incomplete.plan import IncompletePlan, LoweredTests, lower_incomplete, with_defaults
@@ -39,14 +40,14 @@ from ouzel.plan.expressions import components_of
 from ouzel.plan.model import Plan
 from ouzel.runtime.buffer import Block
 from ouzel.runtime.expressions import holds
-from ouzel.runtime.frames import EventFrame, ticks_to_time
+from ouzel.runtime.frames import EventFrame, take, ticks_to_time
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
-from ouzel.runtime.operator import NO_TICKS, Answer, InstanceOperator
-from ouzel.runtime.output import Output, output_schema, returned
+from ouzel.runtime.operator import Answer, InstanceOperator
+from ouzel.runtime.output import Output, returned
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.stream_order import ranks, tie_break_columns
-from ouzel.runtime.values import empty_table, one_array
+from ouzel.runtime.values import arrow, empty_table, one_array
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,66 +204,82 @@ def _stream_positions(plan: Plan, layout: Layout, table: pa.Table, ticks: np.nda
     return position
 
 
-def transform_incomplete(
-    query: BoundQuery,
-    layout: Layout,
-    table: pa.Table,
-    ticks: np.ndarray,
-    places: Sequence[np.ndarray],
-    found: Explanations,
-) -> pa.Table:
-    """Composite events from paths. `places` has an array of row numbers of `table` for each positive component; the
-    entry of a missing component has no meaning."""
-    answer = Output(query, layout)
-    schema = answer.schema
-    parts, order = [], []
-    for missing, rows in found.by_missing():
-        local = [one[rows] for one in places]
-        parts.append(_part(query, layout, table, ticks, local, found.chosen(rows), missing, answer))
-        order.append(rows)
-    if not parts:
-        return empty_table(schema)
-    joined = pa.concat_tables(parts)
-    if len(parts) == 1:
-        return joined
-    back = np.empty(found.count, np.int64)
-    back[np.concatenate(order)] = np.arange(found.count)
-    return joined.take(pa.array(back)).combine_chunks()
+class PathOutput:
+    """Makes composite events of paths: what every answer of a query has in common is worked out once."""
 
+    def __init__(self, query: BoundQuery, layout: Layout) -> None:
+        self._query = query
+        self._layout = layout
+        self._output = Output(query, layout)
+        self.schema = self._output.schema
+        self._names = pa.array([component.variable for component in query.positives], pa.string())
+        has_defaults = any(column.expression in query.defaults for column in query.returns or ())
+        self._taken = None if has_defaults else self._output.taken
 
-def _part(
-    query: BoundQuery,
-    layout: Layout,
-    table: pa.Table,
-    ticks: np.ndarray,
-    places: Sequence[np.ndarray],
-    found: Explanations,
-    missing: tuple[int, ...],
-    answer: Output,
-) -> pa.Table:
-    """The rows of paths that all miss the same components."""
-    schema = answer.schema
-    position = {c.position: i for i, c in enumerate(query.positives)}
-    frame = EventFrame(query, layout, table, ticks, lambda c: places[position[c]], found.count)
-    time = schema.field("start").type
-    absent = frozenset(query.positives[place].position for place in missing)
-    columns = [ticks_to_time(found.starts, time), ticks_to_time(found.ends, time)]
-    if query.returns is None:
-        for component in query.positives:
-            kind = schema.field(component.variable).type
-            if component.position in absent:
-                columns.append(pa.nulls(found.count, kind))
-            else:
-                columns.append(answer.structs(frame, component, kind))
-    else:
-        for column in query.returns:
-            kind = schema.field(column.name).type
-            columns.append(_returned(query, frame, column.expression, absent, time, kind))
-    names = [query.positives[place].variable for place in missing]
-    columns.append(pa.repeat(pa.scalar(names, pa.list_(pa.string())), found.count))
-    columns.append(pa.array(found.score, pa.float64()))
-    columns.append(pa.array(found.probability, pa.float64(), from_pandas=True))
-    return pa.table(columns, schema=schema)
+    def table(self, table: pa.Table, ticks: np.ndarray, places: Sequence[np.ndarray], found: Explanations) -> pa.Table:
+        """Composite events from paths. `places` has an array of row numbers of `table` for each positive component; the
+        entry of a missing component has no meaning."""
+        if self._taken is not None:
+            values = [self._taken_column(table, name, places[place], found, place) for place, name in self._taken]
+            return self._made(values, found)
+        parts, order = [], []
+        for missing, rows in found.by_missing():
+            parts.append(self._part(table, ticks, [one[rows] for one in places], found.chosen(rows), missing))
+            order.append(rows)
+        if not parts:
+            return empty_table(self.schema)
+        joined = pa.concat_tables(parts)
+        if len(parts) == 1:
+            return joined
+        back = np.empty(found.count, np.int64)
+        back[np.concatenate(order)] = np.arange(found.count)
+        return joined.take(pa.array(back)).combine_chunks()
+
+    def _made(self, values: Sequence[pa.Array], found: Explanations) -> pa.Table:
+        """Composite events with the values of RETURN."""
+        time = self.schema.field(0).type
+        columns = [ticks_to_time(found.starts, time), ticks_to_time(found.ends, time), *values]
+        matches, places = (found.slots < 0).T.nonzero()
+        offsets = np.searchsorted(matches, np.arange(found.count + 1)).astype(np.int32)
+        columns.append(pa.ListArray.from_arrays(arrow(offsets), self._names.take(arrow(places))))
+        columns.append(arrow(found.score))
+        is_unknown = np.isnan(found.probability)
+        columns.append(pa.array(found.probability, mask=is_unknown if is_unknown.any() else None))
+        return pa.Table.from_arrays(columns, schema=self.schema)
+
+    def _taken_column(self, table: pa.Table, name: str, rows: np.ndarray, found: Explanations, place: int) -> pa.Array:
+        """A column of the input, null where its event is missing."""
+        values = take(one_array(table.column(name)), rows)
+        is_bound = found.slots[place] >= 0
+        return values if is_bound.all() else pc.if_else(pa.array(is_bound), values, pa.scalar(None, values.type))
+
+    def _part(
+        self,
+        table: pa.Table,
+        ticks: np.ndarray,
+        places: Sequence[np.ndarray],
+        found: Explanations,
+        missing: tuple[int, ...],
+    ) -> pa.Table:
+        """The rows of paths that all miss the same components."""
+        query, schema = self._query, self.schema
+        position = {c.position: i for i, c in enumerate(query.positives)}
+        frame = EventFrame(query, self._layout, table, ticks, lambda c: places[position[c]], found.count)
+        time = schema.field("start").type
+        absent = frozenset(query.positives[place].position for place in missing)
+        values = []
+        if query.returns is None:
+            for component in query.positives:
+                kind = schema.field(component.variable).type
+                if component.position in absent:
+                    values.append(pa.nulls(found.count, kind))
+                else:
+                    values.append(self._output.structs(frame, component, kind))
+        else:
+            for column in query.returns:
+                kind = schema.field(column.name).type
+                values.append(_returned(query, frame, column.expression, absent, time, kind))
+        return self._made(values, found)
 
 
 def _returned(
@@ -301,7 +318,8 @@ class IncompleteOperator(InstanceOperator):
         if query.output.form is OutputForm.BEST:
             ordering = {*self._buffer.columns, *tie_break_columns(plan, layout), *layout.order}
             self._buffer.columns = [name for name in layout.schema.names if name in ordering]
-        self.schema = output_schema(query, layout)
+        self._paths = PathOutput(query, layout)
+        self.schema = self._paths.schema
 
     def _rebase(self, dead: int, used: int) -> None:
         rebase(self._state, dead, used)
@@ -345,14 +363,13 @@ class IncompleteOperator(InstanceOperator):
     def _collect(self) -> Answer:
         count = int(self._output.written[0])
         if not count:
-            return Answer(empty_table(self.schema), NO_TICKS, NO_TICKS)
+            return self.nothing
         found = self._found(count)
         self._output.written[0] = 0
         if len(self._output.criterion) > 8 * _OUTPUT_MATCHES:
             self._output = new_output(self._tables, _OUTPUT_MATCHES)
-        bound = found.slots >= 0
         # A missing component points to the row of the last one, which is never read.
-        slots = np.where(bound, found.slots, found.slots[-1])
+        slots = np.where(found.slots >= 0, found.slots, found.slots[-1])
         table, ticks, places = self._fetch(list(slots))
         if len(self._rates) > 1:
             found, kept = refined(
@@ -363,8 +380,7 @@ class IncompleteOperator(InstanceOperator):
             by = found.probability if self._threshold.on_probability else found.score
             kept = best_of_each(found, by, self._plan, self._layout, table, ticks, places)
             found, places = found.chosen(kept), [rows[kept] for rows in places]
-        made = transform_incomplete(self._query, self._layout, table, ticks, places, found)
-        return Answer(made, found.starts, found.ends)
+        return Answer(self._paths.table(table, ticks, places, found), found.starts, found.ends)
 
     def _found(self, count: int) -> Explanations:
         """A copy of what the kernel wrote, because its buffers are reused."""

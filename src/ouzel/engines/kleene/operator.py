@@ -35,7 +35,6 @@ from ouzel.runtime.operator import NO_TICKS, Answer, Found, StreamOperator
 from ouzel.runtime.output import Matches, Output, joined_matches
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.stream_order import stream_order
-from ouzel.runtime.values import empty_table
 
 # Events to read before expired ones are evicted: few enough for their arrays to stay in the processor's cache, and
 # enough for a call to cost little.
@@ -237,7 +236,7 @@ class KleeneOperator(StreamOperator[RunEvents]):
     def _collect(self) -> Answer:
         matches = self._matches()
         if matches is None:
-            return Answer(empty_table(self.schema), NO_TICKS, NO_TICKS)
+            return self.nothing
         return Answer(self._composite.of_matches(matches), matches.starts, matches.ends)
 
     def _matches(self) -> Matches | None:
@@ -274,7 +273,7 @@ class KleeneOperator(StreamOperator[RunEvents]):
         if isinstance(found, Status):
             self._check(found)
         if not isinstance(found, FoundCompressed):
-            return Answer(empty_table(self.schema), NO_TICKS, NO_TICKS)
+            return self.nothing
         self._count_answer(len(found.graph.cell_event) + len(found.graph.link_cell))
         table, _, rows = self._buffer.store.fetch(self._buffer.rows[found.graph.event_slot])
         made = compressed_table(self._run_plan, self._layout, self.schema, found, table, rows)

@@ -32,7 +32,6 @@ from ouzel.runtime.limits import Limits
 from ouzel.runtime.operator import NO_TICKS, Answer, Found, InstanceOperator
 from ouzel.runtime.output import Output, Places
 from ouzel.runtime.snapshot import Reader, Writer
-from ouzel.runtime.values import empty_table
 
 # Matches of one piece of an answer.
 _OUTPUT_MATCHES = 1 << 18
@@ -51,6 +50,9 @@ class SequenceOperator(InstanceOperator):
         self._found_count = 0
         self._composite = Output(self._query, layout)
         self.schema = self._composite.schema
+        # Whether a match starts and ends at the times of its first and last events, and no query reads it.
+        ends_later = self._query.components[-1].negated or layout.start is not None
+        self._ends_with_events = self._query.into is None and not ends_later
 
     def _rebase(self, dead: int, used: int) -> None:
         rebase(self._state, dead, used)
@@ -68,26 +70,23 @@ class SequenceOperator(InstanceOperator):
     # ── Moving time on ─────────────────────────────────────────────────────────────────────────────
 
     def _read(self, ready: Block[Instances] | None, until: int) -> Answer:
-        found = []
-        for matches in self._matches(ready, until):
-            first, last = (NO_TICKS if ticks is None else ticks for ticks in (matches.starts, matches.ends))
-            found.append(Answer(self._composite.of_places(matches), first, last))
+        found = [self._answer(count) for count in self._pieces(ready, until)]
         if not found:
-            return Answer(empty_table(self.schema), NO_TICKS, NO_TICKS)
+            return self.nothing
         if len(found) == 1:
             return found[0]
         tables, starts, ends = zip(*found, strict=True)
         return Answer(pa.concat_tables(tables), np.concatenate(starts), np.concatenate(ends))
 
-    def _matches(self, ready: Block[Instances] | None, until: int) -> Iterator[Places]:
-        """The matches, piece by piece."""
+    def _pieces(self, ready: Block[Instances] | None, until: int) -> Iterator[int]:
+        """The number of matches in the kernel's output, piece by piece. A piece must be read before the next."""
         self._found_count = 0
         if ready is not None:
             yield from self._scan(ready)
         self._release(until)
         yield from self._collect()
 
-    def _scan(self, ready: Block[Instances]) -> Iterator[Places]:
+    def _scan(self, ready: Block[Instances]) -> Iterator[int]:
         position = self._buffer.count
         self._buffer.append(ready)
         self._state = reserve(
@@ -133,16 +132,35 @@ class SequenceOperator(InstanceOperator):
 
     # ── Giving matches out ─────────────────────────────────────────────────────────────────────────
 
-    def _collect(self) -> Iterator[Places]:
-        """The matches that the kernel has written. Its buffers are free afterwards."""
+    def _collect(self) -> Iterator[int]:
+        """The number of matches that the kernel has written. Its buffers are free afterwards."""
         count = int(self._output.written[0])
         if not count:
             return
+        yield count
+        self._output.written[0] = 0
+        if self._output.match_end.size > 2 * _OUTPUT_MATCHES:
+            self._output = new_output(self._tables, _OUTPUT_MATCHES)
+
+    def _answer(self, count: int) -> Answer:
+        """The rows of a piece."""
+        read = self._buffer.store.open_rows if self._ends_with_events and not self._lowered.residual else None
+        if read is not None:
+            made = self._composite.of_read(read[1], read[0], self._buffer.rows, self._output.slots, count)
+            if made is not None:
+                self._note_found(count)
+                return Answer(made, NO_TICKS, NO_TICKS)
+        matches = self._places(count)
+        first, last = (NO_TICKS if ticks is None else ticks for ticks in (matches.starts, matches.ends))
+        return Answer(self._composite.of_places(matches), first, last)
+
+    def _places(self, count: int) -> Places:
+        """The matches of a piece."""
         slots = [self._output.slots[position, :count] for position in range(self._tables.length)]
         table, ticks, places = self._fetch(slots)
         instances = self._buffer.events
         starts = ends = None
-        if self._query.into is not None or instances.start is not instances.end or self._query.components[-1].negated:
+        if not self._ends_with_events:
             starts = gather(instances.start, slots[0])
             ends = self._output.match_end[:count].copy()
         if self._lowered.residual:
@@ -150,12 +168,12 @@ class SequenceOperator(InstanceOperator):
             places = [rows[kept] for rows in places]
             if starts is not None and ends is not None:
                 starts, ends = starts[kept], ends[kept]
-        self._found_count += len(places[0])
+        self._note_found(len(places[0]))
+        return Places(table, ticks, places, starts, ends)
+
+    def _note_found(self, count: int) -> None:
+        self._found_count += count
         self._limits.check_answer(self._query.name, self._found_count * self._tables.length)
-        self._output.written[0] = 0
-        if self._output.match_end.size > 2 * _OUTPUT_MATCHES:
-            self._output = new_output(self._tables, _OUTPUT_MATCHES)
-        yield Places(table, ticks, places, starts, ends)
 
     def _residual(self, table: pa.Table, ticks: np.ndarray, places: list[np.ndarray], count: int) -> np.ndarray:
         """The matches that satisfy the predicates that kernels cannot express."""
@@ -170,7 +188,7 @@ class SequenceOperator(InstanceOperator):
 
     def search(self) -> Found:
         """What all staged events complete."""
-        found = list(self._matches(self._buffer.take_ready(LATEST), LATEST))
+        found = [self._places(count) for count in self._pieces(self._buffer.take_ready(LATEST), LATEST)]
         if not found:
             return Found(NO_TICKS, NO_TICKS, None)
         table, ticks = found[0].table, found[0].ticks
