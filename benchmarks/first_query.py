@@ -1,6 +1,6 @@
-"""What a new process costs until its first answer, for each kind of query: CPU seconds and memory.
+"""What a new process costs until its first answer, for each kind of query: CPU seconds, memory, installed size.
 
-    python -m benchmarks.first_query [--python PYTHON] [--modes library,jit] [--kinds sequence,...] [--runs 5]
+    python -m benchmarks.first_query [--python PYTHON] [--modes library,jit] [--kinds sequence;...] [--runs 5] [--quick]
 
 Each process has a HOME of its own. `jit` is measured with an empty cache and again with the cache that this left.
 `--python` measures what another environment has installed, such as a wheel. The last column compares the best run with
@@ -51,6 +51,20 @@ if kind == "incomplete":
     options["model"] = ouzel.LossModel(0.05, gaps=gaps, priors={"a": 0.9, "b": 0.9})
 print(ouzel.match(events, query, **options).num_rows)
 """
+# The megabytes of the package and of what it needs, by mode.
+SIZES = """
+import importlib.util, json, pathlib
+def megabytes(name):
+    found = importlib.util.find_spec(name)
+    if found is None:
+        return None
+    files = [pathlib.Path(found.origin)]
+    for folder in map(pathlib.Path, found.submodule_search_locations or ()):
+        libraries = folder.parent / f"{folder.name}.libs"
+        files += [file for place in (folder, libraries) for file in place.rglob("*") if "__pycache__" not in file.parts]
+    return sum(file.stat().st_size for file in set(files) if file.is_file()) / 1e6
+print(json.dumps({name: megabytes(name) for name in ("ouzel", "numpy", "pyarrow", "lark", "numba", "llvmlite")}))
+"""
 MEASURED = """
 import resource, json
 taken = resource.getrusage(resource.RUSAGE_SELF)
@@ -76,7 +90,13 @@ def main() -> None:
     parser.add_argument("--modes", default="jit,library")
     parser.add_argument("--kinds", default=";".join(KINDS))
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="one run of each kind, with the library")
     options = parser.parse_args()
+    if options.quick:
+        options.runs, options.modes = 1, "library"
+    sizes = subprocess.run([options.python, "-c", SIZES], check=True, capture_output=True, text=True).stdout
+    shown = [f"{name} {size:.1f} MB" for name, size in json.loads(sizes).items() if size is not None]
+    print(f"Installed: {', '.join(shown)}\n", flush=True)
     print("| kind | mode | CPU s | MB | times the imports |\n| --- | --- | --- | --- | --- |")
     for kind in options.kinds.split(";"):
         answers = set()

@@ -44,6 +44,7 @@ BENCHMARKS = (
     Benchmark("patterns", "patterns with several readings, and repetitions of bounded length"),
     Benchmark("match_recognize", "row patterns, against DuckDB and polars", ("duckdb", "polars")),
     Benchmark("blow_ups", "queries whose cost could grow faster than their input"),
+    Benchmark("first_query", "CPU time and memory of a new process until its first answer, and installed size"),
     Benchmark("small_pushes", "pushes of one event, of a hundred and of a thousand: rates and latency"),
     Benchmark("spark_batch", "Spark batches, against Spark SQL", ("pyspark",)),
     Benchmark("spark_stream", "Spark streams, against a stateless pass over the same rows", ("pyspark",)),
