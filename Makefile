@@ -103,8 +103,8 @@ test-versions: kernels  ## a short suite on each version of Spark: make test-ver
 SPARK_VERSION ?= 4.3
 DRIVER := build/spark-$(SPARK_VERSION)/bin/python
 EXECUTORS := build/executors-$(SPARK_VERSION)
-# The earlier version of Ouzel whose streams must go on: the last release, or a commit.
-BEFORE ?= $(shell git describe --tags --abbrev=0 2>/dev/null || echo HEAD~100)
+# The earlier version of Ouzel whose streams must go on: the last release, and a commit while there is none.
+BEFORE ?= $(shell git describe --tags --abbrev=0 2>/dev/null || echo 64420fb)
 
 executors: kernels build/spark-$(SPARK_VERSION)/.ready
 	rm -rf build/executors-wheel

@@ -41,7 +41,8 @@ The last two run with time slices of ten windows, and without.
   and passing rows to Python. That alone is more than a third of the CPU of these joins, so W1 and W2 cannot reach a
   ratio of three.
 - *a function that does nothing* has the plan of Ouzel with its filter, columns and shuffle, and a Python function that
-  reads all rows and returns none. Spark SQL for *Kleene* is window functions in one sort, without a join.
+  reads all rows and returns none. Spark SQL for *Kleene* counts views by a window
+  function and joins carts with purchases.
 - *applyInPandas* is a hand-written search per key: once as users write it, and once after a filter by types, which
   Ouzel applies by itself.
 - The CPU of a task is that of its Java thread, from Spark's event log, and of its Python process.

@@ -189,28 +189,22 @@ def _joined_steps(ticks: DataFrame, marked: DataFrame) -> DataFrame:
     return pairs.join(bought, ["id", "bucket"]).where(f"c < p AND p - a < {HOUR_US}")
 
 
-def windowed_views(events: DataFrame) -> DataFrame:
-    """The views between a cart and the purchase that follows the first of them, by window functions in one sort."""
+def counted_views(events: DataFrame) -> DataFrame:
+    """Views are counted by a window function; a join of carts and purchases subtracts the counts."""
     from pyspark.sql import Window
 
-    # Newest first, so that what follows an event comes before it, which Spark adds up row by row.
-    after = Window.partitionBy("user").orderBy("back").rangeBetween(Window.unboundedPreceding, -1)
-    rows = events.where("type IN ('view', 'cart', 'purchase')").select(
-        "user", "type", F.unix_micros("ts").alias("ts"), (-F.unix_micros("ts")).alias("back")
-    )
-    is_view = F.col("type") == "view"
-    at_purchase = F.when(F.col("type") == "purchase", F.struct("ts", "later_views", "same_views"))
-    same = Window.partitionBy("user", "back")
-    marked = (
-        rows.withColumn("later_views", F.count(F.when(is_view, 1)).over(after))
-        .withColumn("same_views", F.count(F.when(is_view, 1)).over(same))
-        .withColumn("bought", F.min(at_purchase).over(after))
-    )
-    first_view = F.min(F.when(is_view, F.struct("ts", "bought"))).over(after)
-    carts = marked.withColumn("first", first_view).where("type = 'cart' AND first.bought IS NOT NULL")
-    found = carts.where(f"first.bought.ts - ts < {HOUR_US}")
-    count = F.col("later_views") - F.col("first.bought.later_views") - F.col("first.bought.same_views")
-    return found.select(F.col("user").alias("id"), count.alias("v"))
+    # Strictly before: simultaneous events do not follow each other.
+    before = Window.partitionBy("user").orderBy("ts").rangeBetween(Window.unboundedPreceding, -1)
+    up_to = Window.partitionBy("user").orderBy("ts").rangeBetween(Window.unboundedPreceding, 0)
+    view = F.when(F.col("type") == "view", 1)
+    rows = events.where("type IN ('view', 'cart', 'purchase')").select("user", "type", F.unix_micros("ts").alias("ts"))
+    marked = rows.withColumn("before", F.count(view).over(before)).withColumn("up_to", F.count(view).over(up_to))
+    hour = F.floor(F.col("ts") / HOUR_US)
+    near = F.explode(F.array(hour, hour - 1)).alias("bucket")
+    carts = marked.where("type = 'cart'").select("user", F.col("ts").alias("c"), "up_to", hour.alias("bucket"))
+    bought = marked.where("type = 'purchase'").select("user", F.col("ts").alias("p"), "before", near)
+    pairs = carts.join(bought, ["user", "bucket"]).where(f"c < p AND p - c < {HOUR_US} AND before > up_to")
+    return pairs.select(F.col("user").alias("id"), (F.col("before") - F.col("up_to")).alias("v"))
 
 
 def per_key(

@@ -39,7 +39,9 @@ def main() -> None:
         with ouzel.spark.unwrap_errors():
             stream.run(lambda events: step(events.where(condition)))
     except Exception as error:
-        print(f"{type(error).__name__}: {error}".replace("\n", " ")[:2000], flush=True)
+        # Spark's own errors begin with the ids of the query.
+        said = str(error).rpartition("terminated with exception: ")[2]
+        print(f"{type(error).__name__}: {said}".replace("\n", " ")[:2000], flush=True)
         sys.exit(1)
     print("; ".join(faulty.differences(stream)) or "right", flush=True)
 

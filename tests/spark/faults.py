@@ -162,7 +162,7 @@ def kill_on_cluster(log: Log, name: str, folder: Path, executor_python: Path, ki
                 while alive and not found:
                     found = find(process.pid)
                     alive = process.poll() is None
-                if found:
+                if found and commits(folder) <= BATCHES:
                     os.kill(chance.choice(found), signal.SIGKILL)
                     log.add(Fault(name, what, commits(folder), "killed"))
             said = ended(process)

@@ -9,9 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 FIRST_FILE_SECONDS = 1_700_000_000
+# Spark gives a Python process ten seconds to start, which a busy machine may exceed; the stream is then started again.
+TOO_BUSY = "Python worker failed to connect back"
+STARTS_MAX = 4
 
 
 class FileStream:
@@ -45,13 +49,18 @@ class FileStream:
 
     def run(self, step: Callable[[DataFrame], DataFrame]) -> None:
         """Start the query, or start it again from its checkpoint, and run until all files are read."""
-        writer = step(self.events()).writeStream.format("parquet").outputMode("append").trigger(availableNow=True)
-        writer = writer.option("path", str(self._answers)).option("checkpointLocation", str(self.checkpoint))
-        query = writer.start()
-        try:
-            query.awaitTermination()
-        finally:
-            query.stop()
+        for tries_left in reversed(range(STARTS_MAX)):
+            writer = step(self.events()).writeStream.format("parquet").outputMode("append").trigger(availableNow=True)
+            writer = writer.option("path", str(self._answers)).option("checkpointLocation", str(self.checkpoint))
+            query = writer.start()
+            try:
+                query.awaitTermination()
+                return
+            except StreamingQueryException as failure:
+                if TOO_BUSY not in str(failure) or not tries_left:
+                    raise
+            finally:
+                query.stop()
 
     def answers(self) -> list[dict[str, Any]]:
         return self.answer_table().to_pylist()
