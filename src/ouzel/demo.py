@@ -275,7 +275,7 @@ def logged(path: Path) -> Iterator[Console]:
 
 @contextmanager
 def waiting(console: Console, text: str) -> Iterator[None]:
-    """A spinner. Rich's own would also show on the screen what goes to the log."""
+    """Show a spinner. Rich's `status` would redirect the log to the screen."""
     spinner = Spinner("dots", text)
     with Live(spinner, console=console, transient=True, redirect_stdout=False, redirect_stderr=False):
         yield

@@ -76,7 +76,7 @@ def test_files(tmp_path: Path) -> None:
         (42, "events cannot be read from a int"),
         (
             [1, 2],
-            "event 0 must be a dictionary such as {'ts': 1, 'type': 'A'}, got a int; columns make a table by ",
+            "event 0 must be a dictionary such as {'ts': 1, 'type': 'A'}, got a int; to pass columns, use ",
         ),
         ({"ts": [1, 2], "type": ["A", "B"]}, "this looks like columns; make them a table with pyarrow.table"),
         (

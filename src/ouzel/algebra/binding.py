@@ -579,7 +579,7 @@ def _components(expression: Bound) -> set[int]:
 
 
 def _compared(base: Base, declared: Mapping[str, Type], real: Mapping[str, Type]) -> dict[str, Type]:
-    """Declared columns with the types of the real columns."""
+    """The declared columns, with their types in the input. Raises an error if a type does not fit its declaration."""
     for name, kind in declared.items():
         if name not in real:
             raise QueryError(

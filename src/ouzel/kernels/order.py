@@ -135,7 +135,7 @@ def _first_disorder(times: ReadOnly[NDArray[np.int64]], strict: bool) -> Any:
 
 
 def _looks_shuffled(times: NDArray[np.int64]) -> bool:
-    """Whether a sample has many rows before an earlier time, both next to each other and far apart."""
+    """Whether many sampled times are later than the next row's, and many later than that of a row far behind."""
     stride = times.size // SAMPLED_ROWS
     far = times.size // 8
     sample = times[:-far:stride]

@@ -80,7 +80,7 @@ _OF_NULLS = ("is_null", "coalesce", "nullif", "if", "case")
 
 
 def attributes_taken(query: BoundQuery) -> str:
-    """Which types are assumed to have which attributes, in one line; empty if no two types share a condition."""
+    """A line that lists which type has which attribute. Empty if no attribute is compared on two types."""
     read = attributes_read(query)
     if not read:
         return ""

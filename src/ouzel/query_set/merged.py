@@ -164,7 +164,7 @@ class Merged:
         return self.lane_maker.events(batch, None, RowFrame(batch, lambda name: name), types)
 
     def stop(self) -> None:
-        """Run none of the queries any more, and take in no others."""
+        """Stop all queries, and accept no new ones."""
         self._is_stopped = True
         self.segments, self._fresh = [], {}
         self.events = chosen_events(self.events, slice(0, 0))

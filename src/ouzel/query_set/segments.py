@@ -50,7 +50,7 @@ class Handover(NamedTuple):
         return self._replace(instances={name: array[kept] for name, array in self.instances.items()})
 
     def dump(self, used: np.ndarray, writer: Writer, numbers: Mapping[int, int]) -> dict[str, Any]:
-        """Store the live queries and the instances, of which `used` are the events and `numbers` the groups by id."""
+        """Store the live queries and their instances. `used` are the stored events, `numbers` has groups by id."""
         # From now on the rows of live queries are contiguous.
         place = {id(group): np.cumsum(group.alive) - 1 for group, _ in self.members}
         members: list[list[int]] = []

@@ -78,7 +78,7 @@ class _OpenChunk:
         return self.growing.appended_ticks[: self.growing.count]
 
     def append(self, arrays: Sequence[pa.Array], rows: np.ndarray, ticks: np.ndarray) -> None:
-        """Append some rows of columns; `ticks` are those of all rows."""
+        """Append the given rows of the columns. `ticks` has a tick for every row of the columns."""
         if self._read is None:
             self._read = GrowingRows.of(self.growing.schema)
         source = self._read
@@ -93,7 +93,7 @@ class _OpenChunk:
     def append_read(
         self, source: GrowingRows, columns: Sequence[int], rows: np.ndarray, count: int, ticks: np.ndarray
     ) -> None:
-        """Append the first of some rows that have been read; `ticks` are those of all rows that `rows` may number."""
+        """Append the first `count` of `rows`, which have been read. `ticks` has a tick for every row of the source."""
         self.growing.append(source, columns, rows, count, ticks)
         self._table = None
 
@@ -142,7 +142,7 @@ class RowStore:
         return base
 
     def append_rows(self, table: pa.Table, names: Sequence[str], rows: np.ndarray, ticks: np.ndarray) -> int:
-        """Keep some columns of some rows; returns the number of the first. `ticks` are those of all rows."""
+        """Keep some columns of the given rows; returns the number of the first. `ticks` has a tick for every row."""
         arrays = [one_array(table.column(name)) for name in names]
         if 0 < len(rows) <= _SMALL_ROWS:
             base = self._append_small(arrays, names, rows, ticks)

@@ -73,8 +73,8 @@ def any_holds(conditions: Sequence[Bound], frame: Frame) -> np.ndarray:
 
 
 def holds(condition: Bound, frame: Frame) -> np.ndarray:
-    """The rows where a comparison, or ANDs and ORs of comparisons, is true. In each comparison, unknown is not true,
-    and an absent attribute makes it true.
+    """The rows where a condition is true: a comparison, or ANDs and ORs of comparisons. A comparison with null is
+    not true. A comparison with an absent attribute is true.
 
     >>> class OneColumn:
     ...     rows = 3

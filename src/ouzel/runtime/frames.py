@@ -218,7 +218,7 @@ def _taken_validity(array: pa.Array, rows: np.ndarray) -> tuple[pa.Buffer | None
 
 
 def _taken_numbers(array: pa.Array, rows: np.ndarray) -> list[pa.Buffer]:
-    """The values of some rows, whatever is behind the null ones."""
+    """The values of some rows. The value of a null row is arbitrary."""
     bits = _GATHERED[array.type.bit_width]
     gathered, buffer = _room(len(rows), bits)
     gather(np.frombuffer(array.buffers()[1], dtype=bits)[array.offset : array.offset + len(array)], rows, gathered)

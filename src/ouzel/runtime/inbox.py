@@ -195,7 +195,7 @@ class GrowingRows:
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
     def whole(self) -> pa.Table:
-        """All rows, without a copy where Arrow stores them like this. Appending does not change them."""
+        """All rows. Columns in the layout of Arrow are not copied. Appending does not change the table."""
         return pa.Table.from_arrays([self.column(column) for column in self.all_columns], schema=self.schema)
 
     def column(self, column: int) -> pa.Array:

@@ -286,7 +286,7 @@ def _from_dicts(rows: list[Any]) -> pa.Table:
         if not isinstance(row, Mapping):
             raise InputError(
                 f"event {number} must be a dictionary such as {{'ts': 1, 'type': 'A'}}, got a {type(row).__name__}; "
-                "columns make a table by pyarrow.table({'ts': […], 'type': […]})"
+                "to pass columns, use pyarrow.table({'ts': […], 'type': […]})"
             )
         names.update(dict.fromkeys(row))
     for name in names:

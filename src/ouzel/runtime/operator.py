@@ -50,7 +50,7 @@ class Found(NamedTuple):
 
 
 class Divisible(Protocol):
-    """An operator that can read a part of a stream, in which some keys are. Rows are merged over all parts."""
+    """An operator that can read the events of some keys only. The rows of all such parts are merged."""
 
     schema: pa.Schema
 
@@ -63,7 +63,7 @@ class Divisible(Protocol):
         """What all staged events complete. The operator is not used afterwards."""
 
     def rows_of(self, slices: Sequence[tuple[Any, int, int]], order: np.ndarray | None) -> pa.Table:
-        """The rows of slices of the contents of several parts, each from one row to another; in the given order."""
+        """The rows of several parts, in the given order. A slice is what a part found, from one row up to another."""
 
     def tie_ranks(self, table: pa.Table, ticks: np.ndarray, ties: np.ndarray) -> np.ndarray:
         """The order of rows with the same tick."""

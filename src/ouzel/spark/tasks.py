@@ -257,7 +257,8 @@ def step_rows(
 def total_rows(
     totals: Mapping[int, TotalsJob], number: int, store: Store, rows: Iterable[Sequence[Any]]
 ) -> Iterator[SteppedRow]:
-    """The rows of one key of the second step: the total of query `number`, or rows that are passed on."""
+    """The output of the totals step for one key. Merges the partials of query `number`, if it has totals; passes
+    other rows on."""
     if number not in totals:
         for row in rows:
             yield row[1], row[2], row[3]

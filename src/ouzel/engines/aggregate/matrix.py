@@ -290,7 +290,7 @@ def _reserved(
 
 
 def _with_trees(tables: CounterTables, state: MatrixState) -> MatrixState:
-    """Trees over the keys of groups with several keys, if totals cannot be kept."""
+    """Add a tree over the keys of each group that has several, unless totals are kept."""
     keys = len(state.is_open)
     if len(state.leaf) == keys or (tables.integers == len(tables.by_measure) and not state.counters[Counter.WIDE]):
         return state

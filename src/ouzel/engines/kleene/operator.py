@@ -178,7 +178,7 @@ class KleeneOperator(StreamOperator[RunEvents]):
         return [cut(ready, a, b) for a, b in zip(firsts, [*firsts[1:], ready.count], strict=True) if a < b]
 
     def _read(self, ready: Block[RunEvents] | None, until: int) -> Answer:
-        raise AssertionError("events are read in several steps")
+        raise AssertionError("this operator reads events in _steps")
 
     def _advance_kernel(self, ready: Block[RunEvents] | None, until: int) -> None:
         buffer = self._buffer

@@ -42,7 +42,7 @@ _BOUND = np.int32(0)
 
 @kernel
 def scan_loop(tables: RunTables, state: RunState, events: RunEvents, first: int, last: int, output: RunOutput):
-    """(status, position). An event is processed completely or, if the status is not DONE, not at all."""
+    """Returns (status, position). If the status is not DONE, the event at position has not been processed."""
     return _scan(tables, state, events, first, last, output, False)
 
 
