@@ -128,7 +128,7 @@ def test_a_count_waits_for_its_time() -> None:
 
 
 def test_refused_orders() -> None:
-    with pytest.raises(ouzel.InputError, match="reads events as they come, so max_delay=3 cannot wait"):
+    with pytest.raises(ouzel.InputError, match="reads events in the order of arrival, so max_delay=3 cannot apply"):
         ouzel.Engine(PAIR, order="arrival", max_delay=3).push(_events("a1"))
     with pytest.raises(ouzel.InputError, match="order='arrival' needs one input"):
         ouzel.match({"A": _events("a1"), "B": _events("b1")}, PAIR, order="arrival")

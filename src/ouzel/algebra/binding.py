@@ -118,7 +118,7 @@ def _resubscribed(expression: Stream) -> list[Stream]:
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """What names mean in one text. It takes the place of the binder's names of a pattern."""
+    """The names of one condition or expression of the algebra. Replaces `Names` of the binder."""
 
     source: mistakes.Source
     now: Callable[[str], Bound | None]

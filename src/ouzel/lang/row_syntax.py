@@ -30,7 +30,7 @@ class RowsOf(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Pattern(Node):
-    """Any part of a pattern; this class itself takes nothing: `()`."""
+    """Base class of the parts of a pattern. An instance of it is the empty pattern, `()`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,7 +159,7 @@ class Scoring:
         return gap.density
 
     def _skip_density(self, place: int) -> Function:
-        """g of a component that did not happen."""
+        """The gap density g (AYAC) of a component that did not happen."""
         gap = self.positives[place].skip_gap
         return self._density(place + 1) if gap is None else gap.density
 

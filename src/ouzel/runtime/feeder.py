@@ -141,9 +141,9 @@ class Feeder(ABC, Generic[K]):
         if layout.by_arrival and self._delay_ticks:
             raise InputError(
                 argument("order", ARRIVAL),
-                " reads events as they come, so ",
+                " reads events in the order of arrival, so ",
                 argument("max_delay", self._max_delay),
-                " cannot wait for earlier ones; leave max_delay out, or name columns that order events of one time",
+                " cannot apply; omit max_delay, or name columns that order events of one time",
             )
         session.read_at_once(self._delay_ticks == 0)
 

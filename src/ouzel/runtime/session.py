@@ -286,7 +286,7 @@ class Session:
         operator.stage(table, ticks, zero_copy=zero_copy)
 
     def _attempt(self, operator: Operator, step: Callable[..., T], *args: Any) -> T | None:
-        """Do a step of an operator; None if its queries have stopped, or stop because of it."""
+        """Do a step of an operator. Returns None if its queries have stopped, or if the step fails and stops them."""
         if operator not in self._operators:
             return None
         pause()

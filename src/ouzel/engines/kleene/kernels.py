@@ -98,13 +98,14 @@ class Kernel(Protocol):
         """Drop partial matches that started before a tick."""
 
     def sweep_positions(self, events: RunEvents, counts: np.ndarray, used: int) -> np.ndarray:
-        """The same for windows in events, with the next positions in `counts`; returns which slots are needed."""
+        """Drop expired partial matches if the window counts events. `counts` has the next position of each key. Returns
+        which slots are still needed."""
 
     def renumber(self, events: RunEvents, needed: np.ndarray, renamed: np.ndarray) -> None:
-        """Slots that are not needed are gone from the events, and the others have new numbers."""
+        """Renumber the slots of events, after those that are not needed were removed."""
 
     def drop_front(self, dead: int, used: int) -> None:
-        """The oldest events are gone; all others have moved down by as many slots."""
+        """Adjust to the removal of the `dead` oldest events: all others have moved down by as many slots."""
 
     def rekey(self, renamed: np.ndarray) -> None:
         """Keys have new codes."""

@@ -461,7 +461,7 @@ def _is_chosen(form, start, started, key_mark, first_slot, key, end, target):
 
 @helper(inline=True)
 def is_unwanted(tables, state, events, first_slot, key):
-    """Whether the form of output can still choose a match that starts with an event."""
+    """Whether the form of output can no longer choose a match that starts with this event."""
     if tables.form == Form.ALL:
         return False
     if tables.form == Form.NON_OVERLAPPING:
@@ -473,7 +473,7 @@ def is_unwanted(tables, state, events, first_slot, key):
 
 @helper(allocates=True)
 def settle(tables, state, events, output):
-    """Let the form of output choose among the matches of a timestamp, which come after those already chosen."""
+    """Choose among the matches of a timestamp by the form of output. Earlier matches are already chosen."""
     first = state.counters[Counter.SETTLED]
     last = output.written[0]
     if tables.form == Form.ALL or first == last:

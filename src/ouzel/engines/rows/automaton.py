@@ -281,7 +281,7 @@ def build_tables(automaton: Automaton, variables: int) -> Tables:
 
 
 def _by_byte(sets: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """[byte, value]: the union of the sets whose bits are set in that byte."""
+    """A table [byte, value] of unions: of the sets whose bits are set if this byte of a word has this value."""
     count, words = sets.shape
     unions = np.zeros((-(-count // _BYTE), 1 << _BYTE, words), np.uint64)
     for byte in range(unions.shape[0]):

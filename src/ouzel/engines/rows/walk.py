@@ -29,7 +29,7 @@ _BIT_OF_WORD = np.int64(63)
 
 @kernel(allocates=True)
 def by_key(codes: NDArray[np.int32], keys: int) -> Any:
-    """The rows in order of their codes, equal ones as they are, and where each code begins."""
+    """The rows in a stable order of their codes, and where each code begins."""
     bounds = np.zeros(keys + 1, np.int64)
     for row in range(codes.size):
         bounds[codes[row] + 1] += 1
