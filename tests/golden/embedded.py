@@ -143,6 +143,38 @@ class OneByOne(Embedded):
             found.setdefault(name, []).append(table)
 
 
+class InSet(OneByOne):
+    """`ouzel.QuerySet`, one event a push, restored half-way."""
+
+    def gap(self, case: Case) -> str | None:
+        reason = Embedded.gap(self, case)
+        if reason is None and case.is_row_pattern:
+            return "a set has no row patterns"
+        if reason is None and None not in case.inputs:
+            return "a set reads one table"
+        if reason is None and any(q.tree.into or q.tree.sources for q in prepared(case).values()):
+            return "queries of a set do not read each other"
+        if reason is None and any(q.tree.threshold for q in prepared(case).values()):
+            return "a set takes no loss model"
+        return reason
+
+    def run(self, case: Case) -> Answers:
+        queries = ouzel.QuerySet(bounded=True, **options(case))
+        for name, query in prepared(case).items():
+            queries.add(name, query)
+        batches = list(batches_of_one(case))
+        found: dict[str, list[pa.Table]] = {name: [] for name in prepared(case)}
+        for number, batch in enumerate(batches):
+            if number and number == len(batches) // 2:
+                queries = ouzel.QuerySet.restore(queries.snapshot())
+            self._collect(found, queries.push(batch))
+        self._collect(found, queries.finish())
+        return {
+            name: answer_of(case, name, [table.drop_columns("query") for table in tables])
+            for name, tables in found.items()
+        }
+
+
 class WithoutRule(Embedded):
     """`ouzel.match` without one rule of the planner, for the cases on which the rule acts."""
 
@@ -191,4 +223,5 @@ def embedded_ways() -> tuple[Embedded, ...]:
         *(WithoutRule(rule.name) for rule in all_rules()),
         OneByOne("engine, one by one"),
         OneByOne("engine, restored", restored=True),
+        InSet("query set"),
     )

@@ -140,7 +140,7 @@ class Registration:
     owner: Any
     since: int
     limits: tuple[Limit, ...] = ()
-    # The columns of the running query that are its own; None: all of them, in this order.
+    # The columns of RETURN that are its own, among those of the running query; None: all columns, in this order.
     columns: tuple[int, ...] | None = None
     schema: pa.Schema | None = None
     limited: tuple[int, ...] = ()  # the columns that its thresholds are about
@@ -297,9 +297,7 @@ class UnmergedQueries:
             registration = several[0][1]
             own = answer
             if registration.columns is not None:
-                own = pa.table(
-                    [answer.column(place) for place in (0, 1, *registration.columns)], schema=registration.schema
-                )
+                own = _own_columns(answer, registration.columns, registration.schema)
             counts = [len(rows) for _, _, rows in several]
             ids = id_array([id for (id, _, _), count in zip(several, counts, strict=True) for _ in range(count)])
             whole = own.take(pa.array(np.concatenate([rows for _, _, rows in several]))).add_column(0, "query", ids)
@@ -381,6 +379,14 @@ def _may_join(running: _Running, registration: Registration) -> bool:
     if not {_written(column.expression) for column in own.returns} <= shown:
         return False
     return asks_for_more(registration.limits, running.limits)
+
+
+def _own_columns(answer: pa.Table, returned: tuple[int, ...], schema: pa.Schema | None) -> pa.Table:
+    """Start, end, some columns of RETURN, and what follows RETURN in every answer: `reached` of OUTPUT FURTHEST."""
+    assert schema is not None
+    following = len(schema) - 2 - len(returned)
+    places = (0, 1, *returned, *range(answer.num_columns - following, answer.num_columns))
+    return pa.table([answer.column(place) for place in places], schema=schema)
 
 
 def _named(program: Program, name: str) -> Program:

@@ -22,6 +22,7 @@ from ouzel.engines.readings.plan import POSITION, partition_column, position_col
 from ouzel.lang.syntax import OutputForm
 from ouzel.runtime.buffer import LATEST
 from ouzel.runtime.frames import ticks_to_time
+from ouzel.runtime.layout import Layout
 from ouzel.runtime.operator import Answer
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.values import numbers, one_array
@@ -295,9 +296,10 @@ class Furthest:
     A reading gives the first run of each length from an event, so that a run is compared with shorter and longer ones.
     """
 
-    def __init__(self, query: BoundQuery) -> None:
+    def __init__(self, query: BoundQuery, layout: Layout) -> None:
         assert isinstance(query.window, TimeWindow) and query.window.ticks is not None
         self._query = query
+        self._layout = layout
         self._window = query.window.ticks
         # The runs that wait, the position of the first event of each, and when they start and end.
         self._held: pa.Table | None = None
@@ -334,7 +336,8 @@ class Furthest:
         order = np.argsort(ends, kind="stable")
         ends, returned = ends[order], best[due][order]
         rows = table.take(pa.array(returned))
-        rows = rows.set_column(1, rows.schema.field(1), ticks_to_time(ends, rows.schema.field(1).type))
+        field = rows.schema.field(1)
+        rows = rows.set_column(1, field, ticks_to_time(self._layout.ticks(ends), field.type))
         return Answer(rows, starts[returned], ends)
 
     def _deadlines(self, starts: np.ndarray) -> np.ndarray:

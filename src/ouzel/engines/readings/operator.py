@@ -39,7 +39,7 @@ class ReadingsOperator(QueryOperator):
         self.schema = output_schema(query, layout)
         self._order = _StreamOrder(plan, layout) if plan.is_ordered else None
         self._union = Union(query)
-        self._furthest = Furthest(query) if query.output.form is OutputForm.FURTHEST else None
+        self._furthest = Furthest(query, layout) if query.output.form is OutputForm.FURTHEST else None
         self._forms = form_of(query)
         inner = layout if self._order is None else self._order.layout
         self._parts = [operator_for(part, inner, limits) for part in plan.parts]
