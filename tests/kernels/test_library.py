@@ -214,7 +214,7 @@ def test_library_is_used_without_numba(checkout: Path) -> None:
 
 
 def test_an_old_library_is_not_used_in_a_checkout(checkout: Path) -> None:
-    with (checkout / "src" / "ouzel" / "kernels" / "windows.py").open("a") as file:
+    with (checkout / "src" / "ouzel" / "kernels" / "events.py").open("a") as file:
         file.write("\n# edited\n")
     done = run(checkout)
     assert done.stdout == "jit False\n"

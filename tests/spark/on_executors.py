@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-PYTHON = Path(os.environ["OUZEL_EXECUTOR_PYTHON"])
+# Every run of pytest imports this file, to look for examples in it.
+PYTHON = Path(os.environ.get("OUZEL_EXECUTOR_PYTHON", sys.executable))
 ENVIRONMENT = PYTHON.parents[1]
 
 
