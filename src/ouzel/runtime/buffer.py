@@ -243,7 +243,8 @@ class RowStore:
         """A table that holds some rows, the event times of its rows, and the place of each of `rows` in it."""
         if len(self._chunks) == 1:
             chunk = self._chunks[0]
-            return chunk.table, chunk.ticks, (rows - chunk.base).astype(np.int32)
+            places = rows - chunk.base if chunk.base else rows
+            return chunk.table, chunk.ticks, places.astype(np.int32)
         wanted, places = np.unique(rows, return_inverse=True)
         tables, ticks = [], []
         for chunk in self._chunks:
@@ -394,18 +395,11 @@ class StreamBuffer(Generic[Events]):
         """Add a block whose `rows` number the rows of `table` at `places`. `zero_copy` keeps the table itself."""
         if zero_copy:
             base = self.store.append(table, ticks)
-            numbers = places.astype(np.int64)
         else:
             base = self.store.append_rows(table, self.columns, places, ticks)
-            numbers = None
-        has_row = block.rows >= 0
-        if numbers is None:
-            rows = np.where(has_row, block.rows.astype(np.int64) + base, -1)
-        elif has_row.all():
-            rows = numbers[block.rows] + base
-        else:
-            rows = np.full(block.count, -1, np.int64)
-            rows[has_row] = numbers[block.rows[has_row]] + base
+        rows = (places[block.rows] if zero_copy and len(places) else block.rows).astype(np.int64)
+        rows += base
+        rows[block.rows < 0] = -1
         self.pending.append(replace(block, rows=rows))
 
     def add_counted(self, events: Events) -> None:

@@ -72,7 +72,7 @@ class Finder:
             def run(room: Matches) -> int:
                 return int(walk(self.state, self.can, self.partitions, plan.tables, skipping, targets, room))
 
-        room = _room(max(self.rows.count // 4, _ROOM_FIRST), max(self.rows.count, _ROOM_FIRST))
+        room = _room(max(self.rows.count // 2, _ROOM_FIRST), max(self.rows.count, _ROOM_FIRST))
         while True:
             ended = run(room)
             if ended == Ended.DONE:

@@ -37,7 +37,8 @@ class SortedRows:
     @classmethod
     def chosen(cls, table: pa.Table, places: np.ndarray, bounds: np.ndarray | None = None) -> SortedRows:
         """Some rows of a table, in this order."""
-        is_same = len(places) == table.num_rows and bool((places == np.arange(len(places))).all())
+        # As many places as rows, each after the one before: all rows as they are.
+        is_same = len(places) == table.num_rows and bool((places[1:] > places[:-1]).all())
         return cls(table, None if is_same else places, np.array([0, len(places)]) if bounds is None else bounds)
 
     def input_row(self, row: int) -> int:
@@ -59,7 +60,9 @@ class SortedRows:
         """A column in its input type at some rows, null at -1. Only these rows are gathered."""
         if self.order is None or not len(self.order) or name in self._raw:
             return picked(self.raw(name), rows)
-        return picked(self._column(name), np.where(rows < 0, -1, self.order[rows]))
+        places = self.order[rows]
+        places[rows < 0] = -1
+        return picked(self._column(name), places)
 
     def _column(self, name: str) -> pa.Array:
         if name not in self._columns:
@@ -120,13 +123,13 @@ def picked(column: Column, rows: np.ndarray) -> Column:
     """
     missing = rows < 0
     if not missing.any():
-        return take(column, rows.astype(np.int32))
+        return take(column, rows.astype(np.int32, copy=False))
     if missing.all() or not len(column):
         return pa.nulls(len(rows), column.type)
     kind = column.type
     if not (pa.types.is_primitive(kind) and kind.bit_width in (32, 64)):
         return column.take(pa.array(rows, pa.int64(), mask=missing))
-    taken = take(column, np.where(missing, 0, rows).astype(np.int32))
+    taken = take(column, np.maximum(rows, 0).astype(np.int32, copy=False))
     valid = valids(taken) & ~missing
     bits = pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.Array.from_buffers(kind, len(rows), [bits, taken.buffers()[1]], offset=taken.offset)
@@ -138,9 +141,12 @@ def shifted(bounds: np.ndarray, shift: int) -> np.ndarray:
     >>> shifted(np.array([0, 2, 3]), -1).tolist()
     [-1, 0, -1]
     """
-    rows = np.arange(bounds[-1]) + shift
-    low, high = np.repeat(bounds[:-1], np.diff(bounds)), np.repeat(bounds[1:], np.diff(bounds))
-    rows[(rows < low) | (rows >= high)] = -1
+    # Of each partition, the first rows or the last ones have none.
+    without = np.minimum(np.diff(bounds), abs(shift))
+    first = bounds[:-1] if shift < 0 else bounds[1:] - without
+    rows = np.arange(bounds[-1], dtype=np.int32)
+    rows += np.int32(max(-len(rows), min(len(rows), shift)))
+    rows[np.repeat(first - (np.cumsum(without) - without), without) + np.arange(without.sum())] = -1
     return rows
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,7 +35,6 @@ class MatchView:
         sizes = np.maximum(matches.length, 1)
         self.entry_at = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
         self.entries = int(self.entry_at[-1])
-        self.match = np.repeat(np.arange(len(sizes)), sizes)
         self.positions = matches.positions
         self.empty = matches.length == 0
         if self.empty.any():
@@ -41,10 +42,17 @@ class MatchView:
             taken = np.ones(self.entries, bool)
             taken[self.entry_at[:-1][self.empty]] = False
             self.positions[taken] = matches.positions
-        self.place = matches.start[self.match] + np.arange(self.entries) - self.entry_at[:-1][self.match]
+        self.place = np.repeat(matches.start - self.entry_at[:-1], sizes)
+        self.place += np.arange(self.entries)
         self.starts = matches.start
         self.last_entries = self.entry_at[1:] - 1
         self._found: dict[tuple[frozenset[int] | None, bool, int], np.ndarray] = {}
+
+    @cached_property
+    def match(self) -> np.ndarray:
+        """The match of each row."""
+        sizes = np.diff(self.entry_at)
+        return np.repeat(np.arange(len(sizes)), sizes)
 
     def member(self, variables: frozenset[int] | None) -> np.ndarray:
         if variables is None:

@@ -19,6 +19,7 @@ from ouzel.engines.rows.plan import RowPlan
 from ouzel.engines.rows.suffixes import suffix_view
 from ouzel.engines.rows.tables import Matches, Partitions, RowEvents
 from ouzel.engines.rows.walk import by_key
+from ouzel.kernels.order import gather
 from ouzel.lang import row_syntax
 from ouzel.runtime.buffer import LATEST, Block, OpenKey, StreamBuffer, chosen
 from ouzel.runtime.codes import is_mostly_dead
@@ -156,12 +157,6 @@ class RowOperator(StreamOperator[RowEvents]):
         order = row_order(self._plan.query, SortedRows.chosen(table, places))
         if order is not None:
             ready = chosen(ready, order)
-        keys = ready.events.key
-        # Of several writes to one place the last one stays: that of the first row of a key.
-        first = np.full(self._stager.keys.count + 1, -1, np.int64)
-        first[keys[::-1]] = np.arange(len(keys) - 1, -1, -1)
-        first[buffer.events.key[: buffer.count]] = -1
-        ready.events.is_first[first[first >= 0]] = True
         buffer.append(ready)
 
     def _touched(self, before: int, until: int) -> tuple[np.ndarray, Partitions]:
@@ -169,16 +164,7 @@ class RowOperator(StreamOperator[RowEvents]):
         events, count = self._buffer.events, self._buffer.count
         keys = events.key[:count]
         codes = self._stager.keys.count + 1
-        touched = np.zeros(codes, bool)
-        touched[keys[before:]] = True
-        open_rows = np.flatnonzero(~events.is_tried[:before])
-        window = self._plan.query.window
-        if until == LATEST:
-            touched[keys[open_rows]] = True
-        elif window is not None:
-            assert isinstance(window, int)
-            touched[keys[open_rows[events.end[open_rows] <= until + 1 - window]]] = True
-        among = None if touched.all() else np.flatnonzero(touched[keys])
+        among = self._among(before, until) if before else None
         order, bounds = by_key(np.ascontiguousarray(keys if among is None else keys[among]), codes)
         slots = order if among is None else among[order]
         bounds = bounds[np.concatenate([[True], np.diff(bounds) > 0])] if len(slots) else np.zeros(1, np.int64)
@@ -189,29 +175,46 @@ class RowOperator(StreamOperator[RowEvents]):
         if before:
             tried = np.concatenate([[0], np.cumsum(events.is_tried[slots])])
             start += tried[ends] - tried[firsts]
-        origin = np.where(events.is_first[slots[firsts]], firsts, -1)
+        opening = slots[firsts]
+        # The first row of a partition comes when no other one is live.
+        events.is_first[opening[opening >= before]] = True
+        origin = np.where(events.is_first[opening], firsts, -1)
         return slots, Partitions(bounds, known, origin, start, complete)
+
+    def _among(self, before: int, until: int) -> np.ndarray:
+        """The slots of the partitions that have new rows, or rows whose match may be decided now."""
+        events, count = self._buffer.events, self._buffer.count
+        keys = events.key[:count]
+        touched = np.zeros(self._stager.keys.count + 1, bool)
+        touched[keys[before:]] = True
+        open_rows = np.flatnonzero(~events.is_tried[:before])
+        window = self._plan.query.window
+        if until == LATEST:
+            touched[keys[open_rows]] = True
+        elif window is not None:
+            assert isinstance(window, int)
+            touched[keys[open_rows[events.end[open_rows] <= until + 1 - window]]] = True
+        return np.flatnonzero(touched[keys]).astype(np.int32)
 
     def _sorted(self, slots: np.ndarray, bounds: np.ndarray) -> SortedRows:
         buffer = self._buffer
-        table, _, places = buffer.store.fetch(buffer.rows[slots])
+        table, _, places = buffer.store.fetch(gather(buffer.rows, slots))
         return SortedRows.chosen(table, places, bounds)
 
     def _leave(self, slots: np.ndarray, partitions: Partitions, until: int) -> None:
         """Evict the rows that no match can read any more, and set the timer."""
         buffer = self._buffer
-        events = buffer.events
-        sizes = np.diff(partitions.bounds)
-        place = np.arange(len(slots))
-        start = np.repeat(partitions.start, sizes)
-        events.is_tried[slots] = place < start
-        dead = slots[place < start - self._plan.rows_before] if until < LATEST else slots
         if until == LATEST:
             buffer.clear()
-        elif len(dead):
-            kept = np.ones(buffer.count, bool)
-            kept[dead] = False
-            buffer.keep(np.flatnonzero(kept))
+        else:
+            place = np.arange(len(slots))
+            start = np.repeat(partitions.start, np.diff(partitions.bounds))
+            buffer.events.is_tried[slots] = place < start
+            dead = slots[place < start - self._plan.rows_before]
+            if len(dead):
+                kept = np.ones(buffer.count, bool)
+                kept[dead] = False
+                buffer.keep(np.flatnonzero(kept))
         held = buffer.entries
         if is_mostly_dead(buffer.store.rows - held, buffer.store.rows) or not held:
             buffer.keep_rows()
