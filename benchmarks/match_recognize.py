@@ -1,6 +1,6 @@
 """MATCH_RECOGNIZE: V shapes beside DuckDB and polars, and patterns that are slow elsewhere.
 
-    python -m benchmarks.match_recognize [--quick] [--runs 5] [--only peers]
+    python -m benchmarks.match_recognize [--quick] [--runs 5] [--only peers] [--page]
 
 One thread each; all figures are ratios of CPU time, and the answers of all ways are compared.
 """
@@ -8,6 +8,7 @@ One thread each; all figures are ratios of CPU time, and the answers of all ways
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable
 from functools import partial
 
@@ -15,8 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 import ouzel
-from benchmarks.measure import Bar, alternate
-from benchmarks.report import Report, verdict
+from benchmarks.measure import Bar, alternate, markdown
+from benchmarks.report import DOCS, Part, Report, verdict
+
+# One core is compared with one core; polars reads this when it is imported.
+os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
 Found = tuple[tuple[list[str], list[list[str]]], list[Bar]]
 COLUMNS = ["sym", "first_ts", "bottom_ts", "last_ts", "n"]
@@ -133,8 +137,9 @@ def dead_ends(quick: bool, runs: int) -> Found:
         assert all(way().num_rows == 0 for way in ways.values())
         times = alternate(ways, runs)
         ratio = times.ratio(str(large), str(small))
-        rows.append([pattern, f"{times[str(large)] / large * 1e9:.0f}", f"{ratio:.1f}"])
-        bars.append(Bar(f"{pattern} without a match: {large:,} rows to {small:,}", ratio, 12, at_least=False))
+        shown = pattern.replace("|", r"\|")  # in a cell of a table
+        rows.append([shown, f"{times[str(large)] / large * 1e9:.0f}", f"{ratio:.1f}"])
+        bars.append(Bar(f"{shown} without a match: {large:,} rows to {small:,}", ratio, 12, at_least=False))
     return (["pattern", "ns a row", "ten times the rows"], rows), bars
 
 
@@ -194,18 +199,46 @@ PARTS: dict[str, tuple[str, Callable[[bool, int], Found]]] = {
     "match": ("Conditions that read the match", on_the_match),
 }
 
+NOTES = {
+    "peers": "2,000,000 rows of 1,000 interleaved partitions, keys as text, four measures, Arrow to Arrow. This "
+    "DuckDB and polars have no MATCH_RECOGNIZE: their queries find runs of falling and rising rows.",
+    "dead_ends": "One partition in which every row may begin a match and none ends: a search that takes steps back "
+    "tries each pair of rows.",
+    "overlapping": "20,000 rows of one partition. After SKIP TO NEXT ROW each row has a match up to the last row.",
+    "match": "The condition reads the sum of the match so far, so each start is searched. 1,000 partitions.",
+}
+
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small tables, to see that everything runs")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--only", nargs="*", choices=PARTS)
+    parser.add_argument("--page", action="store_true", help="write docs/benchmarks-match-recognize.md")
     asked = parser.parse_args(arguments)
     report = Report(asked.only)
     for name, (title, measure) in PARTS.items():
         if report.wants(name):
-            report.add(title, "", partial(measure, asked.quick, asked.runs))
+            report.add(title, NOTES[name], partial(measure, asked.quick, asked.runs))
     print(f"\n{verdict(report.parts)}")
+    if asked.page:
+        write_page(report.parts, asked.runs)
+
+
+def write_page(parts: list[Part], runs: int) -> None:
+    lines = [
+        "# Row patterns",
+        "",
+        f"Written by `python -m benchmarks.match_recognize --page`: one thread each, medians of {runs} alternating "
+        f"runs, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores. The clauses and the queries of the peers are "
+        "in `benchmarks/match_recognize.py`. Every run checks the answers. Each call reads the clause, sorts the rows, "
+        "finds the matches and writes an Arrow table.",
+        "",
+        verdict(parts),
+    ]
+    for title, note, table, _ in parts:
+        lines += ["", f"## {title}", "", note, "", markdown(*table)]
+    (DOCS / "benchmarks-match-recognize.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
