@@ -39,6 +39,8 @@ def refusal(text: str) -> QueryError:
         ("PATTERN SEQ(A a) WITIN 3", "unexpected 'WITIN'", "WITIN", "did you mean WITHIN?"),
         ("PATTERN SEQ(A a) GROUP ip", "unexpected 'GROUP'", "GROUP", "write GROUP BY"),
         ("PATTERN SEQ(A a) EMIT ON", "unexpected 'EMIT'", "EMIT", "write EMIT ON CHANGE"),
+        ("PATTERN A a WITHIN 3 s LIMIT 5", "unexpected 'LIMIT' after", "LIMIT", "there is no LIMIT"),
+        ("PATTERN A a WITHIN 3 s ORDER BY x", "unexpected 'ORDER' after", "ORDER", "there is no ORDER BY"),
         ("PATTERN A a WHERE a.x WHERE a.y", "WHERE is written twice", "WHERE", None),
         ("PATTERN A a EVENT B b", "EVENT is written twice", "EVENT", None),
         ("PATTERN A a GROUP BY x GROUP BY y", "GROUP BY is written twice", "GROUP BY", None),
@@ -48,6 +50,18 @@ def refusal(text: str) -> QueryError:
             "unexpected 'AND' after the end of the clause",
             "AND",
             "put all conditions into the { } of the strategy",
+        ),
+        (
+            "PATTERN SEQ(A a, B b) WITHIN 3 s STRATEGY skip_till_next_match",
+            "unexpected 'STRATEGY' after the end of the clause",
+            "STRATEGY",
+            "a strategy is written WHERE skip_till_next_match { … }",
+        ),
+        (
+            "PATTERN SEQ(A a, B b) WITHIN 3 STRATEGY skip_till_next_match",
+            "there is no unit of time 'STRATEGY'",
+            "STRATEGY",
+            "a strategy is written WHERE skip_till_next_match { … }",
         ),
         # Brackets
         ("PATTERN SEQ(A a, B b", "this ( is never closed", "(", "it needs a )"),

@@ -5,10 +5,15 @@ from __future__ import annotations
 import re
 
 BEGINNING = "a query begins with PATTERN SEQ(Type variable, …)"
-# A unit follows WITHIN and a number, so a clause of SQL after them is read as a unit.
-CLAUSES = {
+_WRITTEN_STRATEGY = "a strategy is written WHERE skip_till_next_match { … }, with all conditions in the braces"
+_CLAUSES = {
     "ORDER": "there is no ORDER BY: matches come in the order in which they complete",
     "LIMIT": "there is no LIMIT: cut the answer instead",
+    "STRATEGY": _WRITTEN_STRATEGY,
+}
+# A unit follows WITHIN and a number, so a clause after them is read as a unit.
+UNITS = {
+    **_CLAUSES,
     "M": "write min for minutes; the units are us, ms, s, min, h, days and weeks",
     "MONTH": "months differ in length; write 30 days",
     "MONTHS": "months differ in length; write 30 days",
@@ -42,9 +47,7 @@ def strategy_hint(name: str) -> str | None:
     >>> strategy_hint("skip_till_next")
     'a strategy is written WHERE skip_till_next_match { … }, with all conditions in the braces'
     """
-    if not _STRATEGY.search(name):
-        return None
-    return "a strategy is written WHERE skip_till_next_match { … }, with all conditions in the braces"
+    return _WRITTEN_STRATEGY if _STRATEGY.search(name) else None
 
 
 def hint_for(before: str, written: str, after: str, accepted: set[str]) -> str | None:
@@ -77,7 +80,8 @@ def hint_for(before: str, written: str, after: str, accepted: set[str]) -> str |
         return "write the duration without quotes, such as 5 min"
     if last == "IN" and written == "[":
         return "write a list in parentheses: IN (1, 2)"
-    return _OPERATORS.get(written.upper()) or strategy_hint(written)
+    word = written.upper()
+    return _OPERATORS.get(word) or _CLAUSES.get(word) or strategy_hint(written)
 
 
 def _for_another_language(text: str) -> str | None:

@@ -16,7 +16,7 @@ from decimal import Decimal
 from typing import Any
 
 from ouzel.errors import QueryError
-from ouzel.lang.hints import CHARACTERS, CLAUSES
+from ouzel.lang.hints import CHARACTERS, UNITS
 from ouzel.lang.syntax import DEPTH_MAX, NUMBER_DIGITS_MAX, NUMBER_EXPONENT_MAX, Duration, Span, Temporal, TemporalKind
 from ouzel.lang.vocabulary import (
     AGGREGATE_WORDS,
@@ -310,7 +310,7 @@ class Lexer:
     def _unit(word: str, start: int, end: int) -> str:
         unit = UNIT_OF_WORD.get(word.lower())
         if unit is None:
-            hint = CLAUSES.get(word.upper(), UNITS_HINT)
+            hint = UNITS.get(word.upper(), UNITS_HINT)
             raise QueryError(f"there is no unit of time {shorten(word)}", start=start, end=end, hint=hint)
         return unit
 
