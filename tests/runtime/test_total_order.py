@@ -141,6 +141,8 @@ def test_more_events_of_one_time_than_fit_are_refused() -> None:
     engine.push(_events("a1"))
     with pytest.raises(ouzel.InputError, match="must have at most 2,048 different values at one time"):
         engine.push([{"type": "A", "ts": 2, "seq": number, "n": 0} for number in range(3000)])
+    # Nothing of the refused events was read, and the engine continues.
+    assert engine.push(_events("b2.5"))["query"].num_rows == 1 and engine.late == 0
     many = [{"type": "A", "ts": 2, "seq": number, "n": 0} for number in range(3000)]
     assert ouzel.match([*many, *_events("b3")], PAIR, order=["seq"]).num_rows == 3000
 
@@ -150,6 +152,7 @@ def test_times_too_far_from_the_first_are_refused() -> None:
     engine.push(_events("a1"))
     with pytest.raises(ouzel.InputError, match="ticks from its first ones"):
         engine.push(_events(f"a{2**52}"))
+    assert engine.push(_events("b2"))["query"].num_rows == 1 and engine.late == 0
 
 
 def test_why_follows_the_order() -> None:

@@ -65,6 +65,13 @@ class Moments:
             self._held.append((table, ticks))
             self._zero_copy = zero_copy
 
+    def check_room(self, table: pa.Table, ticks: np.ndarray, scale: MomentScale) -> None:
+        """Raise an error, before they are taken in, if events that are numbered as they come have no moments."""
+        if self.at_once and len(ticks):
+            numbered = 0 if self._last is None else self._last[1] + 1
+            has_room = numbered + len(ticks) <= scale.half or numbered + _most_of_one_tick(ticks) <= scale.half
+            scale.moments(ticks, *(() if has_room else self._places(table, ticks)))
+
     def is_late(self, table: pa.Table, ticks: np.ndarray) -> np.ndarray:
         """Which events are at or before the last numbered one."""
         if not self.at_once or self._last is None:

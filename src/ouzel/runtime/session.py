@@ -248,17 +248,28 @@ class Session:
         self._stage_inbox()
         table = conform(table, self._program.layout)
         ticks = ticks_of(table, self._program.layout)
-        if self._watermark > EARLIEST and len(ticks) and ticks.min() <= self._watermark:
-            on_time = ticks > self._watermark
-            self._set_aside(table.filter(pa.array(~on_time)))
-            table, ticks = table.filter(pa.array(on_time)), ticks[on_time]
-        if self._moments is not None and (late := self._moments.is_late(table, ticks)).any():
-            self._set_aside(table.filter(pa.array(late)))
+        late = self._late_rows(table, ticks)
+        late_table = None
+        if late is not None:
+            late_table = table.filter(pa.array(late))
             table, ticks = table.filter(pa.array(~late)), ticks[~late]
+        if self._moments is not None and self._program.layout.scale is not None:
+            self._moments.check_room(table, ticks, self._program.layout.scale)
+        if late_table is not None:
+            self._set_aside(late_table)
         if len(ticks):
             self._newest = max(self._newest, int(ticks.max()))
             self._inbox.staged(self._newest)
             self._take(table, ticks, zero_copy)
+
+    def _late_rows(self, table: pa.Table, ticks: np.ndarray) -> np.ndarray | None:
+        """Which events are late; None if none is."""
+        late = None
+        if self._watermark > EARLIEST and len(ticks) and ticks.min() <= self._watermark:
+            late = ticks <= self._watermark
+        if self._moments is not None and (behind := self._moments.is_late(table, ticks)).any():
+            late = behind if late is None else late | behind
+        return late
 
     def _take(self, table: pa.Table, ticks: np.ndarray, zero_copy: bool) -> None:
         """Pass events that are not late to the operators, or hold them until their order is known."""

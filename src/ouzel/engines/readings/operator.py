@@ -36,6 +36,7 @@ class ReadingsOperator(QueryOperator):
         query = plan.query
         self.name = query.name
         self._limits = limits
+        self._scale = layout.scale
         self.schema = output_schema(query, layout)
         self._order = _StreamOrder(plan, layout) if plan.is_ordered else None
         self._union = Union(query)
@@ -73,6 +74,9 @@ class ReadingsOperator(QueryOperator):
         if self._furthest is not None:
             table = pa.concat_tables([empty_table(self.schema), *tables])
             return self._furthest.chosen(table, starts, ends, given, until)
+        if self._scale is not None:
+            # Matches that end with their windows, in one tick, end together after all events of the tick.
+            ends = np.minimum(ends, self._scale.after_events(ends))
         rows = self._union.distinct(given, ends)
         order = np.argsort(ends, kind="stable") if rows is None else rows[np.argsort(ends[rows], kind="stable")]
         self._check_matches(ends[order])
