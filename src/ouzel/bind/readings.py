@@ -145,7 +145,6 @@ def _steps(query: BoundQuery, reading: Reading) -> Iterator[BoundStep]:
 
 
 def _tests(query: BoundQuery, reading: Reading) -> Iterator[EquivalenceTest]:
-    positives = [place for place, step in enumerate(reading) if not query.components[step.component].negated]
     for test in query.equivalences:
         lacked_by: dict[int, frozenset[str]] = {}
         entirely = set()
@@ -157,7 +156,8 @@ def _tests(query: BoundQuery, reading: Reading) -> Iterator[EquivalenceTest]:
                     entirely.add(place)
             if types:
                 lacked_by[place] = types
-        if not entirely.issuperset(positives):
+        # A negative component alone may have the attribute: a null there still satisfies no test.
+        if len(entirely) < len(reading):
             yield replace(test, lacked_by=lacked_by)
 
 
