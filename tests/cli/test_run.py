@@ -314,6 +314,13 @@ def test_help_of_every_command_has_an_example(run: Run) -> None:
         assert result.exit_code == 0 and f"  ouzel {command.name}" in result.stdout, command.name
 
 
+def run_on_spark(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`ouzel run --engine spark` in a process of its own, since it stops its session when it is done."""
+    command = [sys.executable, "-c", "from ouzel.cli import main; main()", "run", *map(str, arguments)]
+    there = {**os.environ, **environment}
+    return subprocess.run([*command, "--engine", "spark"], capture_output=True, text=True, check=False, env=there)
+
+
 @pytest.mark.spark
 def test_spark_answers_the_same(run: Run, tmp_path: Path) -> None:
     """Times without a zone stay so wherever the machine is, matches come in their order, and empty answers are told."""
@@ -323,10 +330,7 @@ def test_spark_answers_the_same(run: Run, tmp_path: Path) -> None:
     )
     pairs = "PATTERN SEQ(Shelf a, ANY(Register, Exit) b) WHERE [tag] WITHIN 9 s RETURN Pair(a.tag AS tag)"
     script = f"pairs: {pairs}; none: {pairs.replace('Shelf', 'Shlef')};"
-    # In a process of its own, since the command stops its session when it is done.
-    arguments = ["-c", "from ouzel.cli import main; main()", "run", script, "-i", path, "--engine", "spark"]
-    there = {**os.environ, "TZ": "America/New_York"}
-    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, env=there)
+    done = run_on_spark(script, "-i", path, TZ="America/New_York")
     assert done.returncode == 0, done.stderr
     here = run("run", script, "-i", path)
     assert lines(done.stdout) == lines(here.stdout) and len(lines(here.stdout)) == 3
@@ -388,17 +392,29 @@ DIPS = (
 )
 
 
-@pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=pytest.mark.spark)])
-def test_statements_read_each_file_as_a_table(run: Run, tmp_path: Path, engine: str) -> None:
-    store(tmp_path / "ticks.csv", TICKS)
-    store(tmp_path / "lookup.csv", [{"sym": "a", "label": "first"}])
-    statement = tmp_path / "dips.sql"
-    statement.write_text(DIPS, encoding="utf-8")
-    given = ("-i", tmp_path / "ticks.csv", "-i", f"names={tmp_path}/look*.csv", "--param", "rise=1", "-f", "jsonl")
-    for query in (statement, DIPS):
-        found = run("run", query, *given, "--engine", engine)
+def dips_in_files(folder: Path) -> list[object]:
+    """The statement in a file of its own, and the inputs that it reads, as arguments."""
+    store(folder / "ticks.csv", TICKS)
+    store(folder / "lookup.csv", [{"sym": "a", "label": "first"}])
+    (folder / "dips.sql").write_text(DIPS, encoding="utf-8")
+    inputs = ["-i", folder / "ticks.csv", "-i", f"names={folder}/look*.csv"]
+    return [folder / "dips.sql", *inputs, "--param", "rise=1", "-f", "jsonl"]
+
+
+def test_statements_read_each_file_as_a_table(run: Run, tmp_path: Path) -> None:
+    file, *given = dips_in_files(tmp_path)
+    for query in (file, DIPS):
+        found = run("run", query, *given)
         assert found.exit_code == 0, found.output
         assert json.loads(found.stdout) == {"label": "first", "n": 2}
+    assert "6 events, 1 row in" in found.stderr
+
+
+@pytest.mark.spark
+def test_statements_on_spark_answer_the_same(tmp_path: Path) -> None:
+    found = run_on_spark(*dips_in_files(tmp_path))
+    assert found.returncode == 0, found.stderr
+    assert json.loads(found.stdout) == {"label": "first", "n": 2}
     assert "6 events, 1 row in" in found.stderr
 
 
