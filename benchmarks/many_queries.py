@@ -16,6 +16,7 @@ from pathlib import Path
 
 from benchmarks import many_queries_bars as parts
 from benchmarks.many_queries_patterns import binding, patterns
+from benchmarks.many_queries_rules import ranges
 from benchmarks.many_queries_world import TEMPLATES, events, parameters, query_set, read
 from benchmarks.measure import Bar, markdown
 from benchmarks.report import BAR_HEADINGS, DOCS
@@ -54,6 +55,11 @@ PARTS: dict[str, tuple[str, str, Callable[[bool], parts.Found]]] = {
         "once. Most of the cost of one engine per query is the same for every batch, however small. The cost "
         "that remains in a set is mostly the answers: one table per query.",
         patterns,
+    ),
+    "ranges": (
+        "Rules that differ only in a threshold or a range",
+        "20,000 events, about ten rules firing at each. Scanning tests all ranges that share a key, over 200 events.",
+        ranges,
     ),
     "scale": (
         "Figure 16(a): by number of queries, uniform events",

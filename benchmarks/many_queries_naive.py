@@ -18,6 +18,7 @@ from ouzel.engines.automata.advance import (
     entry_holds,
     filter_mask,
     fire,
+    following,
     gate_bits,
     leave,
     link,
@@ -41,6 +42,7 @@ from ouzel.engines.automata.tables import (
     Time,
     Wait,
 )
+from ouzel.kernels.arrays import INT64_MIN
 from ouzel.kernels.jit import helper, kernel
 
 
@@ -130,14 +132,19 @@ def advance(automata, state, events, first, last, results, moment, users, heads,
             begin = events.times[after, Time.START]
             bits = gate_bits(automata, events, after)
             for row in range(nodes[0, Node.SIGNATURE_FIRST], nodes[1, Node.SIGNATURE_FIRST]):
-                begins, ends = candidates(automata, events, after, row)
-                for entry in range(begins, ends):
+                entry, ends, least = candidates(automata.fr, events, after, row)
+                while True:
+                    if least != INT64_MIN:
+                        entry = following(automata.fr.highest, automata.fr.levels, entry, ends, least)
+                    if entry >= ends:
+                        break
                     if entry_holds(automata, events, after, entry):
                         edge = automata.fr_entries[entry, Entry.EDGE]
                         place = _place_of(edges_found, edge, serial)
                         edges_found[place, 0] = edge
                         edges_found[place, 1] = serial
                         edges_found[place, 2] = entry
+                    entry += 1
             for user in range(len(users.edge_first) - 1):
                 for k in range(users.edge_first[user], users.edge_first[user + 1]):
                     place = _place_of(edges_found, users.edges[k], serial)
@@ -157,7 +164,7 @@ def advance(automata, state, events, first, last, results, moment, users, heads,
                     instance = np.int64(heads[k])
                     wait = np.int64(users.waits[k]) if instance >= 0 else 0
                     while instance >= 0 and status == Status.DONE:
-                        following = np.int64(links[instance, Link.FOLLOWING])
+                        later = np.int64(links[instance, Link.FOLLOWING])
                         duration = now - state.times[instance, Time.START] + 1
                         mask = 0
                         if begin > state.times[instance, Time.END] and _has_key(
@@ -172,7 +179,7 @@ def advance(automata, state, events, first, last, results, moment, users, heads,
                             status, made = leave(
                                 automata, state, events, results, node, instance, after, *bits, duration, made
                             )
-                        instance = following
+                        instance = later
             after += 1
         if status != Status.DONE:
             results.count[0] = found
@@ -215,5 +222,5 @@ class NaiveKernel:
 def _without_keys(automata: Automata) -> Automata:
     """The same automata, in which all instances stand in the list of their wait."""
     waits = automata.waits.copy()
-    waits[waits[:, Wait.FINDING] == Finding.DYNAMIC, Wait.FINDING] = Finding.EVERY
+    waits[waits[:, Wait.FINDING] == Finding.DYNAMIC, Wait.FINDING] = Finding.STATIC
     return automata._replace(waits=waits)

@@ -10,6 +10,7 @@ import pytest
 
 import ouzel
 from ouzel.algebra import stream
+from ouzel.engines.automata import build, indexes
 from ouzel.query_set import merged as queryset_merged
 from tests.agreement import case_count
 from tests.generate.cases import counted
@@ -21,13 +22,23 @@ SETS = max(1, case_count(500) // 80)
 
 
 @pytest.mark.parametrize("merge", [True, False])
-def test_random_sets_answer_as_one_by_one(merge: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Small sets too should have a delta that grows into the large segment.
-    monkeypatch.setattr(queryset_merged, "DELTA_MIN", 6)
+@pytest.mark.parametrize("indexed", [True, False])
+def test_random_sets_answer_as_one_by_one(merge: bool, indexed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Small sets too should have several segments, and free removed queries.
+    monkeypatch.setattr(queryset_merged, "DELTA_MIN", 3)
+    monkeypatch.setattr(queryset_merged, "REMOVED_MIN", 3)
+    if indexed:
+        _index_everything(monkeypatch)
     answers = 0
     for number in range(SETS):
-        answers += compare(random.Random(f"set {merge} {number}"), 24, 60, merge=merge)[1]
+        answers += compare(random.Random(f"set {merge} {indexed} {number}"), 24, 60, merge=merge)[1]
     assert answers > 10 * SETS
+
+
+def _index_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Search few edges and few ranges as if they were many."""
+    monkeypatch.setattr(build, "FR_EDGES_MIN", 1)
+    monkeypatch.setattr(indexes, "RANGES_MIN", 1)
 
 
 @pytest.mark.long
@@ -72,12 +83,24 @@ def random_quotes(rng: random.Random, count: int) -> list[dict[str, Any]]:
     ]
 
 
-def test_a_template_answers_as_its_queries_one_by_one() -> None:
+# Thresholds with one end and with two, at the start and where instances wait, with an equality and without.
+RANGES = (
+    S.select("price >= :low AND price < :high")
+    .rename({"price": "first"})
+    .next(S, "price > :high AND (:name IS NULL OR name = :name) AND DUR <= :within"),
+    S.select("price > :high").rename({"price": "first"}).next(S, "price <= :low AND DUR <= :within"),
+    S.select("price < :low OR price > :high").rename({"price": "first"}).fold(S, "price > :low AND DUR <= :within"),
+)
+
+
+@pytest.mark.parametrize("number", range(1 + len(RANGES)))
+def test_a_template_answers_as_its_queries_one_by_one(number: int) -> None:
+    template = (TEMPLATE, *RANGES)[number]
     rng = random.Random("template")
     parameters = random_parameters(rng, 200)
     quotes = pa.Table.from_pylist(random_quotes(rng, 120))
     held = ouzel.QuerySet()
-    held.add_template("moves", TEMPLATE, parameters)
+    held.add_template("moves", template, parameters)
     rows = [
         row
         for start in range(0, 120, 7)
@@ -88,7 +111,7 @@ def test_a_template_answers_as_its_queries_one_by_one() -> None:
     assert len(rows) > 200
     for given in parameters:
         values = {name: value for name, value in given.items() if name != "id"}
-        alone = ouzel.match(quotes, ouzel.algebra.binding.AlgebraQuery("one", TEMPLATE, values)).to_pylist()
+        alone = ouzel.match(quotes, ouzel.algebra.binding.AlgebraQuery("one", template, values)).to_pylist()
         mine = [{n: v for n, v in row.items() if n != "query"} for row in rows if row["query"] == given["id"]]
         assert counted(mine) == counted(alone), given
 

@@ -71,7 +71,7 @@ def test_explain_names_the_indexes_and_their_sizes() -> None:
     held.add("single", S.select("price > 3"))
     held.push([quote(2, "n1", 5)])
     text = held.explain()
-    for word in ("301 queries", "FR index", "AN index", "AI index", "delta", "merged prefixes: 154 nodes"):
+    for word in ("301 queries", "FR index", "AN index", "AI index", "segment 2", "merged prefixes: 154 nodes"):
         assert word in text, text
 
 
@@ -82,6 +82,38 @@ def test_cost_follows_what_is_affected_not_the_number_of_queries() -> None:
     held.push([quote(k, f"n{k % 100}", k) for k in range(1_000)])
     counted = held.statistics
     assert counted["static_matches"] < 2_100 and counted["instances_read"] < 1_100
+
+
+def test_thresholds_are_searched_not_scanned() -> None:
+    held = ouzel.QuerySet(bounded=True)
+    rows = [{"id": k, "low": 10 * k, "high": 10 * k + 5} for k in range(500)]
+    held.add_template("above", S.select("price > :low"), [{"id": f"a{k}", "low": 10 * k} for k in range(499, -1, -1)])
+    held.add_template("waits", S.select("price = 1").next(S.rename({"price": "p"}), "p BETWEEN :low AND :high"), rows)
+    held.push([quote(0, "IBM", 1), quote(1, "IBM", 33)])
+    held.push([quote(2, "IBM", 2_002)])
+    held.finish()
+    counted = held.statistics
+    # The prices are above 1, 4 and 201 thresholds. The first one starts 500 instances, and the others end one each.
+    assert counted["static_matches"] == 1 + 4 + 201 + 500 + 2 and counted["waits_read"] == 2
+
+
+def test_adding_and_removing_queries_costs_the_same_among_many() -> None:
+    held = ouzel.QuerySet(bounded=True)
+    held.add_template("above", S.select("price > :limit"), [{"id": k, "limit": k} for k in range(2_000)])
+    held.push([quote(0, "IBM", 0)])
+    before = held.bytes
+    for number in range(400):
+        held.add(f"one {number}", S.select(f"price > {number}"))
+        held.push([quote(1 + number, "IBM", 0)])
+    assert held.statistics["segments"] <= 5
+    grown = held.bytes
+    for number in range(400):
+        held.remove(f"one {number}")
+    for number in range(1_000):
+        held.remove(number)
+    held.push([quote(500, "IBM", 1_003)])
+    assert held.bytes < 0.6 * before < 0.6 * grown
+    assert held.finish()["above"]["query"].to_pylist() == [1000, 1001, 1002]
 
 
 @pytest.mark.parametrize(

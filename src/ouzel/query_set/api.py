@@ -90,8 +90,8 @@ class QuerySet(Feeder[Any]):
         self._bounded = bounded
         self._merge = merge
         self._registrations: list[Pending] = []  # added before the columns were known
-        # Groups and rows of queries that were added one by one; None before the columns are known.
-        self._places: dict[Any, tuple[Group, int] | None] = {}
+        # Groups of queries that were added one by one; None before the columns are known.
+        self._places: dict[Any, Group | None] = {}
         self._session: GrowingSession | None = None  # as soon as the columns are known
         if schema is not None:
             self._bind_schema(schema)
@@ -204,14 +204,15 @@ class QuerySet(Feeder[Any]):
         if not removed and found is None:
             raise InputError(f"there is no query {id!r} in the set")
         if found is not None:
-            group, row = found
-            group.alive[row] = False
+            self._bound_session().merged.remove(*found)
         self._places.pop(id, None)
         return 1
 
     def _find(self, id: Any) -> tuple[Group, int] | None:
-        if (place := self._places.get(id)) is not None:
-            return place
+        if (group := self._places.get(id)) is not None:
+            row = group.row_of(id)
+            assert row is not None, "a query leaves its group only when it is removed"
+            return group, row
         return None if self._session is None else self._session.merged.find(id)
 
     def _check_free(self, ids: Sequence[Any]) -> None:
@@ -284,9 +285,8 @@ class QuerySet(Feeder[Any]):
             except QueryError:
                 merged.maker.discard(group)
                 raise
-        row = len(group.ids) - 1
-        self._places[id] = (group, row)
-        merged.add(group, np.array([row]), is_new=is_new)
+        self._places[id] = group
+        merged.add(group, np.array([len(group.ids) - 1]), is_new=is_new)
 
     def _register_template(
         self, name: str, template: Stream, table: pa.Table, ids: Sequence[Any], owners: Sequence[Any] | None
@@ -490,7 +490,7 @@ class QuerySet(Feeder[Any]):
         held._session, held._delay_ticks = session, feeder["delay_ticks"]
         for group in session.merged.groups:
             if not group.is_template:
-                held._places |= {one: (group, row) for row, one in enumerate(group.ids.tolist())}
+                held._places |= dict.fromkeys(group.ids.tolist(), group)
         if session.owed:
             held._calls.owe(session.owed)
         held._warned = len(held.problems())
@@ -579,8 +579,7 @@ class QuerySet(Feeder[Any]):
             return lines[0]
         session.start()
         for number, segment in enumerate(session.merged.segments):
-            title = "large segment" if number == 0 else "delta, merged into the large segment when it has grown"
-            lines += ["", title, *segment.explained()]
+            lines += ["", f"segment {number + 1}", *segment.explained()]
         if len(session.unmerged):
             lines += ["", *session.unmerged.explained()]
         return "\n".join(lines)

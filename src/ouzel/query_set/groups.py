@@ -179,9 +179,14 @@ class Group:
     # The columns of a template's parameters.
     parameter_schema: pa.Schema | None = None
     alive: np.ndarray = field(init=False)
+    # The rows of ids, for queries that were added one by one; and the order of a template's ids, once it is needed.
+    _rows: dict[Any, int] = field(init=False, default_factory=dict)
+    _order: np.ndarray | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.alive = np.ones(len(self.ids), bool)
+        if self.ids.dtype == object:
+            self._rows = {id: row for row, id in enumerate(self.ids)}
 
     @property
     def name(self) -> str:
@@ -193,14 +198,45 @@ class Group:
 
     def append(self, identity: Any, owner: Any, registered: int, values: Known) -> None:
         """Add a query of this shape."""
+        assert self.owners is not None
         for key, (more, valid) in values.items():
             known, known_valid = self.known[key]
-            self.known[key] = (np.append(known, more), np.append(known_valid, valid))
-        self.ids = np.append(self.ids, objects([identity]))
-        assert self.owners is not None
-        self.owners = np.append(self.owners, objects([owner]))
-        self.registered = np.append(self.registered, np.int64(registered))
-        self.alive = np.append(self.alive, True)
+            self.known[key] = (_appended(known, more[0]), _appended(known_valid, valid[0]))
+        self._rows[identity] = len(self.ids)
+        self.ids = _appended(self.ids, identity)
+        self.owners = _appended(self.owners, owner)
+        self.registered = _appended(self.registered, registered)
+        self.alive = _appended(self.alive, True)
+
+    def row_of(self, id: Any) -> int | None:
+        """The row of a query; None if it is not here, or was removed."""
+        if self.ids.dtype == object:
+            row = self._rows.get(id)
+        else:
+            # A table of ids for 400,000 integers would take more memory than their constants.
+            if self._order is None:
+                self._order = np.argsort(self.ids, kind="stable")
+            row = None
+            if isinstance(id, int | float | np.number):
+                place = int(np.searchsorted(self.ids, id, sorter=self._order))
+                if place < len(self.ids) and self.ids[self._order[place]] == id:
+                    row = int(self._order[place])
+        return None if row is None or not self.alive[row] else row
+
+    def compact(self) -> np.ndarray:
+        """Free the rows of removed queries; gives the new row of each query that is left."""
+        kept = np.flatnonzero(self.alive)
+        place = np.cumsum(self.alive) - 1
+        self.known = {key: _compact((values[kept], valid[kept])) for key, (values, valid) in self.known.items()}
+        ints, floats, nulls = (array[kept] if array.shape[1] else array for array in self.parameter_columns)
+        self.parameter_columns = ints, floats, nulls
+        if self.table.num_columns:
+            self.table = self.table.take(pa.array(kept))
+        self.owners = None if self.owners is None else self.owners[kept]
+        self.ids, self.registered = self.ids[kept], self.registered[kept]
+        self._rows, self._order = {}, None
+        self.__post_init__()
+        return place
 
     def patterns(self, planner: Planner, rows: np.ndarray) -> list[PatternColumns]:
         """The automata of some of the queries."""
@@ -418,6 +454,24 @@ def _compact(pair: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarra
     if len(values) > 1 and (values[:8] == values[0]).all() and (values == values[0]).all():
         values = np.broadcast_to(values[:1].copy(), values.shape)
     return values, valid
+
+
+def _appended(array: np.ndarray, value: Any) -> np.ndarray:
+    """The array with one more value. It is written behind the array if there is room, so that most calls copy nothing.
+
+    >>> longer = _appended(np.array([1, 2]), 3)
+    >>> longer.tolist(), _appended(longer, 4).base is longer.base
+    ([1, 2, 3], True)
+    """
+    count = len(array)
+    room: Any = array.base
+    has_room = isinstance(room, np.ndarray) and room.dtype == array.dtype and len(room) > count
+    if not has_room or array.strides != room.strides or array.ctypes.data != room.ctypes.data:
+        room = np.empty(2 * count + 8, array.dtype)
+        room[:count] = array
+    room[count] = value
+    longer: np.ndarray = room[: count + 1]
+    return longer
 
 
 def _pair(truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

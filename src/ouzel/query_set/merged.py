@@ -1,7 +1,7 @@
 """The merged queries of a set: groups of one shape, segments of merged automata, and their events.
 
-There is one large segment, and a small delta segment for new queries. When the delta has grown, it is merged into the
-large one.
+Segments are ordered by size. New queries make a small one, which takes in those before it that are not much larger. So
+adding a query costs the same among many queries as among few: each is built anew only when its segment has doubled.
 """
 
 from __future__ import annotations
@@ -40,9 +40,11 @@ from ouzel.runtime.values import empty_table, one_array, to_engine
 
 # The name under which the problem of merged queries is reported.
 MERGED = "merged queries"
-# A delta larger than this, and than this share of the large segment, is merged into it.
-DELTA_MIN = 2048
-_DELTA_SHARE = 0.25
+# A segment that is smaller than this is built anew as fast as a single query.
+DELTA_MIN = 128
+# Removed queries are freed when there are more than this, and than this share of all.
+REMOVED_MIN = 64
+_REMOVED_SHARE = 0.25
 
 
 class Merged:
@@ -66,7 +68,8 @@ class Merged:
         self._limits = limits
         self._merge = merge
         self._is_stopped = False
-        self._fresh: dict[int, list[np.ndarray]] = {}  # rows of groups that are in no segment yet
+        self._fresh: Members = []  # queries that are in no segment yet
+        self._removed = 0  # since removed queries were freed
 
     # ── Queries ────────────────────────────────────────────────────────────────────────────────────
 
@@ -74,8 +77,7 @@ class Merged:
         """Add queries of a group, from the next batch on."""
         if is_new:
             self.groups.append(group)
-        number = next(number for number, one in enumerate(self.groups) if one is group)
-        self._fresh.setdefault(number, []).append(rows)
+        self._fresh.append((group, rows))
 
     def template(
         self,
@@ -107,11 +109,14 @@ class Merged:
     def find(self, id: Any) -> tuple[Group, int] | None:
         """The place of a query of a template. Its id is a text or a number."""
         for group in self.groups:
-            if group.is_template and not isinstance(id, tuple):
-                rows = np.flatnonzero((group.ids == id) & group.alive)
-                if len(rows):
-                    return group, int(rows[0])
+            if group.is_template and (row := group.row_of(id)) is not None:
+                return group, row
         return None
+
+    def remove(self, group: Group, rows: Any) -> None:
+        """Remove queries of a group. Their memory is freed later."""
+        group.alive[rows] = False
+        self._removed += np.size(rows)
 
     def remove_of(self, owner: Any) -> Iterator[Any]:
         """Remove the queries of an owner; returns their ids."""
@@ -120,7 +125,7 @@ class Merged:
                 # One by one, because arrays compare differently with a list or tuple.
                 mine = np.fromiter((one == owner for one in group.owners), bool, len(group.owners))
                 rows = np.flatnonzero(group.alive & mine)
-                group.alive[rows] = False
+                self.remove(group, rows)
                 yield from group.ids[rows].tolist()
 
     def __len__(self) -> int:
@@ -166,7 +171,7 @@ class Merged:
     def stop(self) -> None:
         """Stop all queries, and accept no new ones."""
         self._is_stopped = True
-        self.segments, self._fresh = [], {}
+        self.segments, self._fresh = [], []
         self.events = chosen_events(self.events, slice(0, 0))
         self.rows = self.rows[:0]
 
@@ -237,33 +242,41 @@ class Merged:
     # ── Segments ───────────────────────────────────────────────────────────────────────────────────
 
     def bring_up_to_date(self) -> None:
-        """Put new queries into the delta, and merge the delta into the large segment if it has grown."""
-        self._shed()
-        if not self._fresh:
+        """Put new queries into segments, and free removed ones if there are many."""
+        self._free_removed()
+        fresh, self._fresh = self._fresh, []
+        if not fresh:
             return
-        fresh = [(self.groups[number], np.concatenate(rows)) for number, rows in self._fresh.items()]
-        self._fresh = {}
-        large = self.segments[0].size if self.segments else 0
-        delta = self.segments[1].size if len(self.segments) > 1 else 0
-        grown = delta + sum(len(rows) for _, rows in fresh)
-        if not self.segments or grown > max(DELTA_MIN, _DELTA_SHARE * large):
-            self.segments = [self.rebuilt([segment.handover() for segment in self.segments], fresh)]
-        else:
-            older = [segment.handover() for segment in self.segments[1:]]
-            self.segments = [self.segments[0], self.rebuilt(older, fresh)]
+        size, older = sum(len(rows) for _, rows in fresh), []
+        while self.segments and self.segments[-1].size <= max(2 * size, DELTA_MIN):
+            size += self.segments[-1].size
+            older.append(self.segments.pop().handover())
+        self.segments.append(self.rebuilt(older, fresh))
 
-    def _shed(self) -> None:
-        """Rebuild a segment if most of its queries were removed."""
-        for number, segment in enumerate(self.segments):
-            alive = sum(int(group.alive[rows].sum()) for group, rows in segment.members)
-            if segment.size > 64 and 2 * alive < segment.size:
-                self.segments[number] = self.rebuilt([segment.handover()], [])
+    def _free_removed(self) -> None:
+        """Build all segments anew as one, without removed queries, if there are many of them."""
+        if self._removed <= max(REMOVED_MIN, _REMOVED_SHARE * sum(len(group.ids) for group in self.groups)):
+            return
+        self._removed = 0
+        handovers = [segment.handover() for segment in self.segments]
+        places = {id(group): np.cumsum(group.alive) - 1 for group in self.groups}
+        handovers = [one.without_removed(places) for one in handovers]
+        self._fresh = [(group, places[id(group)][rows[group.alive[rows]]]) for group, rows in self._fresh]
+        for group in self.groups:
+            if group.alive.all():
+                continue
+            if group.alive.any():
+                group.compact()
+            else:
+                self.maker.discard(group)
+        self.groups = [group for group in self.groups if group.alive.any()]
+        self.segments = [self.rebuilt(handovers, [])] if self.groups else []
 
     def rebuilt(self, older: Sequence[Handover], fresh: Members) -> Segment:
         """One segment of the live queries of others and of new ones, with all instances."""
         members: dict[int, tuple[Group, list[np.ndarray]]] = {}
         for group, rows in [pair for segment in older for pair in segment.members] + fresh:
-            kept = rows[group.alive[rows]]
+            kept = rows[group.alive[rows]] if len(rows) else rows
             if len(kept):
                 members.setdefault(id(group), (group, []))[1].append(kept)
         joined = [(group, np.concatenate(rows)) for group, rows in members.values()]

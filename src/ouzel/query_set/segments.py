@@ -17,7 +17,18 @@ from ouzel.engines.automata.machine import (
     put_instances,
 )
 from ouzel.engines.automata.plan import EventLanes, Planner
-from ouzel.engines.automata.tables import Counter, Events, Finding, FrSlot, Link, Results, Time, Wait, new_events
+from ouzel.engines.automata.tables import (
+    Counter,
+    Events,
+    Finding,
+    Link,
+    Results,
+    Signature,
+    Slot,
+    Time,
+    Wait,
+    new_events,
+)
 from ouzel.query_set.groups import Group
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.session import LATEST
@@ -29,9 +40,7 @@ Members = list[tuple[Group, np.ndarray]]
 _INSTANCE_ARRAYS = ("times", "links", "slots", "ints", "floats", "nulls")
 
 # Internal counters of the kernel that say nothing about queries and events.
-_PRIVATE_COUNTERS = frozenset(
-    {Counter.FREE, Counter.SERIAL, Counter.SWEEP_AT, Counter.EVERY_HEAD, Counter.FIRED, Counter.MEMBERS}
-)
+_PRIVATE_COUNTERS = frozenset({Counter.FREE, Counter.SERIAL, Counter.SWEEP_AT, Counter.FIRED, Counter.MEMBERS})
 
 
 class Handover(NamedTuple):
@@ -48,6 +57,15 @@ class Handover(NamedTuple):
         """The same without instances that have expired."""
         kept = self.instances["times"][:, Time.START] > expiry_bound
         return self._replace(instances={name: array[kept] for name, array in self.instances.items()})
+
+    def without_removed(self, places: Mapping[int, np.ndarray]) -> Handover:
+        """The same without removed queries. `places` has the new rows of queries, by id of their group."""
+        alive = [group.alive[rows] for group, rows in self.members]
+        members = [
+            (group, places[id(group)][rows[kept]]) for (group, rows), kept in zip(self.members, alive, strict=True)
+        ]
+        node_of = [nodes[:, alive[number]] for (number, _), nodes in zip(self.owners, self.node_of, strict=True)]
+        return self._replace(members=members, node_of=node_of)
 
     def dump(self, used: np.ndarray, writer: Writer, numbers: Mapping[int, int]) -> dict[str, Any]:
         """Store the live queries and their instances. `used` are the stored events, `numbers` has groups by id."""
@@ -204,10 +222,11 @@ class Segment:
             if id(group) not in here:
                 continue
             mine = self.members[here[id(group)]][1]
-            place = np.full(len(group.ids), -1, np.int64)
-            place[mine] = np.arange(len(mine))
-            kept = place[rows] >= 0
-            mapping[nodes[:, kept]] = node_of[here[id(group)], branch][:, place[rows[kept]]]
+            # By search: a group may have far more queries than both segments.
+            order = np.argsort(mine)
+            place = order[np.searchsorted(mine, rows, sorter=order).clip(0, len(mine) - 1)]
+            kept = mine[place] == rows
+            mapping[nodes[:, kept]] = node_of[here[id(group)], branch][:, place[kept]]
         mapping[0] = -1
         return mapping
 
@@ -222,7 +241,15 @@ class Segment:
     @property
     def bytes(self) -> int:
         """The memory of automata and indexes."""
-        tables: list[Any] = [*self.automata, *self.automata.code, self._tags, self._tag_first, self.since]
+        tables: list[Any] = [
+            *self.automata,
+            *self.automata.code,
+            *self.automata.fr,
+            *self.automata.an,
+            self._tags,
+            self._tag_first,
+            self.since,
+        ]
         tables += [*self._node_of, self.machine.state.places, self.machine.state.edge_stamps]
         return sum(int(table.nbytes) for table in tables if isinstance(table, np.ndarray))
 
@@ -233,17 +260,20 @@ class Segment:
         separate = sum(len(rows) * sum(len(b.nodes) - 1 for b in g.planned) for g, rows in self.members)
         sequences = sum(len(rows) for group, rows in self.members if isinstance(group.origin, BoundQuery))
         dynamic = int((automata.waits[:-1, Wait.FINDING] == Finding.DYNAMIC).sum())
+        lanes = automata.an.signatures[:, [Signature.LANE, Signature.OTHER_LANE, Signature.RANGE_LANE]]
+        attributes = len(np.unique(lanes[lanes >= 0]))
         active = int(self.machine.state.counters[Counter.ACTIVE_WAITS])
-        keys = int((automata.fr_table[:, FrSlot.SIGNATURE] != 0).sum())
+        keys = int((automata.fr.table[:, Slot.SIGNATURE] != 0).sum())
         return [
             f"  {some(self.size, 'query')} of {some(patterns, 'shape')}, {sequences:,} of them patterns",
             f"  merged prefixes: {some(automata.node_count - 1, 'node')}, {some(automata.edge_count, 'edge')}, "
             f"for {some(separate, 'node')} of single automata",
             f"  FR index over forward and rebind edges: {some(len(automata.fr_entries), 'conjunct')}, "
-            f"{some(keys, 'key')}",
+            f"{some(keys, 'key')}, {some(len(automata.fr.lows), 'range')}",
             f"  {some(automata.wait_count - 1, 'distinct wait condition')}",
             f"  AN index over active nodes: {some(len(automata.an_entries), 'entry')} by "
-            f"{some(len(automata.an_lanes), 'attribute')}, {some(active, 'active wait condition')}",
+            f"{some(attributes, 'attribute')}, {some(len(automata.an.lows), 'range')}, "
+            f"{some(active, 'active wait condition')}",
             f"  AI index over instances: {some(dynamic, 'wait condition')} by "
             f"{some(len(automata.ai_lanes), 'attribute')}, {some(self.machine.live, 'instance')}",
         ]

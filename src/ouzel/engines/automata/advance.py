@@ -21,17 +21,18 @@ from ouzel.engines.automata.tables import (
     EntryFlag,
     Events,
     Finding,
-    FrSlot,
     Link,
     Node,
     Place,
     Results,
+    Signature,
+    Slot,
     State,
     Status,
     Time,
     Wait,
 )
-from ouzel.kernels.arrays import Matrix
+from ouzel.kernels.arrays import INT64_MIN, Matrix
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.predicate_tables import Opcode
 from ouzel.kernels.predicates import apply, compare, order_of_floats
@@ -208,47 +209,54 @@ _SWEEP_MIN = 512
 
 
 @helper(inline=True)
-def _activate(waits, an_entries, places, an_links, an_heads, counters, wait):
-    """The wait has its first instance: events must find it."""
-    counters[Counter.ACTIVE_WAITS] += 1
-    if waits[wait, Wait.FINDING] == Finding.EVERY:
-        head = counters[Counter.EVERY_HEAD]
-        places[wait, Place.FOLLOWING] = head
-        places[wait, Place.PRECEDING] = -1
-        if head >= 0:
-            places[head, Place.PRECEDING] = wait
-        counters[Counter.EVERY_HEAD] = wait
-    elif waits[wait, Wait.FINDING] == Finding.STATIC:
-        for entry in range(waits[wait, Wait.AN_FIRST], waits[wait + 1, Wait.AN_FIRST]):
-            bucket = an_entries[entry, 1]
-            head = an_heads[bucket]
-            an_links[entry, 0] = head
-            an_links[entry, 1] = -1
-            if head >= 0:
-                an_links[head, 1] = entry
-            an_heads[bucket] = entry
+def following(highest, levels, entry, last, value):
+    """The first entry from `entry` on whose range ends at or after a value; `last` if there is none before it."""
+    level = 0
+    while entry << 3 * level < last:
+        if highest[levels[level] + entry] >= value:
+            if level == 0:
+                return entry
+            level -= 1
+            entry <<= 3
+            continue
+        entry += 1
+        while entry & 7 == 0 and level + 1 < len(levels):
+            entry >>= 3
+            level += 1
+    return last
 
 
 @helper(inline=True)
-def _deactivate(waits, an_entries, places, an_links, an_heads, counters, wait):
-    counters[Counter.ACTIVE_WAITS] -= 1
-    if waits[wait, Wait.FINDING] == Finding.EVERY:
-        before, after = places[wait, Place.PRECEDING], places[wait, Place.FOLLOWING]
-        if before >= 0:
-            places[before, Place.FOLLOWING] = after
-        else:
-            counters[Counter.EVERY_HEAD] = after
-        if after >= 0:
-            places[after, Place.PRECEDING] = before
-    elif waits[wait, Wait.FINDING] == Finding.STATIC:
-        for entry in range(waits[wait, Wait.AN_FIRST], waits[wait + 1, Wait.AN_FIRST]):
-            after, before = an_links[entry, 0], an_links[entry, 1]
-            if before >= 0:
-                an_links[before, 0] = after
-            else:
-                an_heads[an_entries[entry, 1]] = after
-            if after >= 0:
-                an_links[after, 1] = before
+def _activate(automata, state, wait):
+    """The wait has its first instance: events must find it."""
+    state.counters[Counter.ACTIVE_WAITS] += 1
+    highest, levels = state.an_highest, automata.an.levels
+    for k in range(automata.waits[wait, Wait.AN_FIRST], automata.waits[wait + 1, Wait.AN_FIRST]):
+        entry = np.int64(automata.an_entries[k])
+        high = automata.an.highest[entry]
+        for level in range(len(levels)):
+            if highest[levels[level] + entry] >= high:
+                break
+            highest[levels[level] + entry] = high
+            entry >>= 3
+
+
+@helper(inline=True)
+def _deactivate(automata, state, wait):
+    state.counters[Counter.ACTIVE_WAITS] -= 1
+    highest, levels = state.an_highest, automata.an.levels
+    for k in range(automata.waits[wait, Wait.AN_FIRST], automata.waits[wait + 1, Wait.AN_FIRST]):
+        entry = np.int64(automata.an_entries[k])
+        highest[entry] = INT64_MIN
+        for level in range(1, len(levels)):
+            entry >>= 3
+            first = levels[level - 1] + (entry << 3)
+            greatest = highest[first]
+            for child in range(first + 1, first + 8):
+                greatest = max(greatest, highest[child])
+            if highest[levels[level] + entry] == greatest:
+                break
+            highest[levels[level] + entry] = greatest
 
 
 @helper(inline=True)
@@ -257,7 +265,7 @@ def link(automata, state, events, instance):
     links, waits = state.links, automata.waits
     wait = links[instance, Link.WAIT]
     if state.places[wait, Place.COUNT] == 0:
-        _activate(waits, automata.an_entries, state.places, state.an_links, state.an_heads, state.counters, wait)
+        _activate(automata, state, wait)
     state.places[wait, Place.COUNT] += 1
     links[instance, Link.PRECEDING] = -1
     if waits[wait, Wait.FINDING] == Finding.DYNAMIC:
@@ -304,9 +312,7 @@ def unlink(automata, state, instance):
             links[after, Link.PRECEDING] = before
     state.places[wait, Place.COUNT] -= 1
     if state.places[wait, Place.COUNT] == 0:
-        _deactivate(
-            automata.waits, automata.an_entries, state.places, state.an_links, state.an_heads, state.counters, wait
-        )
+        _deactivate(automata, state, wait)
     links[instance, Link.NODE] = -1
     links[state.counters[Counter.FREE], Link.FREE] = instance
     state.counters[Counter.FREE] += 1
@@ -536,40 +542,61 @@ def fire(automata, state, events, results, slot, instance, event, entry, made):
 
 
 @helper(inline=True)
-def candidates(automata, events, event, row):
-    """The entries of a signature whose values the event has."""
-    signatures = automata.signatures
-    lane, other = signatures[row, 1], signatures[row, 2]
-    if signatures[row, 0] < 0:
-        return lane, other
-    word = automata.signature_words[row]
+def candidates(index, events, event, row):
+    """The entries of a signature whose values the event has, from the first to the one after the last; and the least
+    high end that their ranges must have, INT64_MIN for entries without ranges."""
+    signatures = index.signatures
+    lane, other, range_lane = (
+        signatures[row, Signature.LANE],
+        signatures[row, Signature.OTHER_LANE],
+        signatures[row, Signature.RANGE_LANE],
+    )
+    if signatures[row, Signature.SCANNED]:
+        return np.int64(lane), np.int64(other), INT64_MIN
+    none = np.int64(0)
+    word = index.words[row]
     value = other_value = np.int64(0)
     if lane >= 0:
         if events.int_nulls[lane, event]:
-            return np.int32(0), np.int32(0)
+            return none, none, INT64_MIN
         value = events.ints[lane, event]
         word = mixed(word, value)
         if other >= 0:
             if events.int_nulls[other, event]:
-                return np.int32(0), np.int32(0)
+                return none, none, INT64_MIN
             other_value = events.ints[other, event]
             word = mixed(word, other_value)
-    bits = automata.fr_bits
+    bits = index.bits
     bit = word & np.uint64(64 * len(bits) - 1)
     if bits[bit >> _SIX] >> (bit & _SIXTY_THREE) & _ONE == 0:
-        return np.int32(0), np.int32(0)
-    table = automata.fr_table
-    last = np.uint64(len(table) - 1)
-    place = word >> _SHIFT & last
-    while table[place, FrSlot.SIGNATURE] != 0:
+        return none, none, INT64_MIN
+    table = index.table
+    mask = np.uint64(len(table) - 1)
+    place = word >> _SHIFT & mask
+    while table[place, Slot.SIGNATURE] != 0:
         if (
-            table[place, FrSlot.SIGNATURE] == row + 1
-            and table[place, FrSlot.VALUE] == value
-            and table[place, FrSlot.OTHER_VALUE] == other_value
+            table[place, Slot.SIGNATURE] == row + 1
+            and table[place, Slot.VALUE] == value
+            and table[place, Slot.OTHER_VALUE] == other_value
         ):
-            return np.int32(table[place, FrSlot.ENTRIES] >> 32), np.int32(table[place, FrSlot.ENTRIES] & _LOWER_HALF)
-        place = (place + _ONE) & last
-    return np.int32(0), np.int32(0)
+            break
+        place = (place + _ONE) & mask
+    if table[place, Slot.SIGNATURE] == 0:
+        return none, none, INT64_MIN
+    first, last = table[place, Slot.ENTRIES] >> 32, table[place, Slot.ENTRIES] & _LOWER_HALF
+    if range_lane < 0:
+        return first, last, INT64_MIN
+    if events.int_nulls[range_lane, event]:
+        return none, none, INT64_MIN
+    value = events.ints[range_lane, event]
+    left, right = first, last
+    while left < right:
+        middle = (left + right) >> 1
+        if index.lows[middle] <= value:
+            left = middle + 1
+        else:
+            right = middle
+    return first, left, value
 
 
 @helper(inline=True)
@@ -622,8 +649,14 @@ def leave(automata, state, events, results, node, instance, event, bits, other_b
     fired = counters[Counter.FIRED]
     slot = automata.nodes[node, Node.SLOT]
     for row in range(automata.nodes[node, Node.SIGNATURE_FIRST], automata.nodes[node + 1, Node.SIGNATURE_FIRST]):
-        first, last = candidates(automata, events, event, row)
-        for entry in range(first, last):
+        cursor, last, value = candidates(automata.fr, events, event, row)
+        while True:
+            if value != INT64_MIN:
+                cursor = following(automata.fr.highest, automata.fr.levels, cursor, last, value)
+            if cursor >= last:
+                break
+            entry = cursor
+            cursor += 1
             if not entry_holds(automata, events, event, entry):
                 continue
             counters[Counter.STATIC_MATCHES] += 1
@@ -669,26 +702,26 @@ def _read(automata, state, events, results, event, stamp, taken, made):
     serial = counters[Counter.SERIAL]
     begin, end = events.times[event, Time.START], events.times[event, Time.END]
     bits, other_bits = gate_bits(automata, events, event)
-    an_lists = len(automata.an_lanes)
-    # List -1 is the start itself, 0 the waits that every event visits; then AN's lanes, then AI's.
-    for number in range(-1, 1 + an_lists + len(automata.ai_lanes)):
+    an_lists = len(automata.an.signatures)
+    # List -1 is the start itself; then those of AN's signatures, then those of AI's lanes.
+    for number in range(-1, an_lists + len(automata.ai_lanes)):
         instance = -1
-        cursor = np.int64(-1)
-        dynamic = number > an_lists
+        cursor, last = np.int64(-1), np.int64(0)
+        dynamic = number >= an_lists
         lane = 0
         value = np.int64(0)
-        if number == 0:
-            cursor = counters[Counter.EVERY_HEAD]
-        elif number > 0:
-            lane = automata.ai_lanes[number - 1 - an_lists] if dynamic else automata.an_lanes[number - 1]
+        if dynamic:
+            lane = automata.ai_lanes[number - an_lists]
             if events.int_nulls[lane, event]:
                 continue
             value = events.ints[lane, event]
             word = mixed(apart(lane), value)
-            if dynamic:
-                cursor = np.int64(state.ai_heads[np.int64(word & np.uint64(len(state.ai_heads) - 1))])
-            else:
-                cursor = np.int64(state.an_heads[np.int64(word & np.uint64(automata.an_mask))])
+            cursor = np.int64(state.ai_heads[np.int64(word & np.uint64(len(state.ai_heads) - 1))])
+        elif number >= 0:
+            cursor, last, value = candidates(automata.an, events, event, number)
+            if automata.an.signatures[number, Signature.RANGE_LANE] < 0:
+                # Waits without instances have INT64_MIN, so this skips them.
+                value = np.int64(INT64_MIN + 1)
         mask = 0
         wait = np.int64(0)
         at_start = number < 0
@@ -714,13 +747,12 @@ def _read(automata, state, events, results, event, stamp, taken, made):
                 else:
                     if instance >= 0:
                         instance = np.int64(links[instance, Link.FOLLOWING])
-                    while instance < 0 and cursor >= 0:
-                        if number == 0:
-                            wait = cursor
-                            cursor = places[wait, Place.FOLLOWING]
-                        else:
-                            wait = np.int64(automata.an_entries[cursor, 0])
-                            cursor = np.int64(state.an_links[cursor, 0])
+                    while instance < 0:
+                        cursor = following(state.an_highest, automata.an.levels, cursor, last, value)
+                        if cursor >= last:
+                            break
+                        wait = np.int64(automata.an_waits[cursor])
+                        cursor += 1
                         # A wait may be in several lists, one for each conjunct of its filter predicate.
                         if places[wait, Place.STAMP] != serial:
                             counters[Counter.WAITS_READ] += 1

@@ -17,11 +17,11 @@ from ouzel.engines.automata.columns import ConjunctColumns, Ints, PatternColumns
 from ouzel.engines.automata.indexes import (
     FR_EDGES_MIN,
     ConjunctBlock,
+    Indexed,
     an_index,
     find_words,
     first_of,
-    fr_index,
-    fr_table,
+    index_of,
     places_of,
     write_entries,
 )
@@ -74,8 +74,7 @@ def _conjunct_blocks(
         if columns.enabled is None:
             blocks.append(ConjunctBlock(pattern, columns, rows, owners))
         else:
-            chosen = columns.enabled[rows]
-            blocks.append(ConjunctBlock(pattern, columns, rows[chosen], owners[chosen]))
+            blocks.append(ConjunctBlock(pattern, columns, rows, owners).chosen(columns.enabled[rows]))
     return blocks
 
 
@@ -148,9 +147,11 @@ def assembled(
 
     conjuncts = _place_conjuncts([*edge_blocks, *wait_blocks], edge_count + wait_count, patterns)
     an = an_index(wait_blocks, edge_count, wait_count, key[:, 0] >= 0)
-    finding = np.where(key[:, 0] >= 0, Finding.DYNAMIC, np.where(an.usable, Finding.STATIC, Finding.EVERY))
+    finding = np.where(key[:, 0] >= 0, Finding.DYNAMIC, Finding.STATIC)
     is_indexed = np.diff(edge_first) >= FR_EDGES_MIN
-    fr = fr_index(edge_blocks, conjuncts.of_block[: len(edge_blocks)], source, is_indexed)
+    # Conjuncts of edges come first, in the order of their edges, and so of their nodes.
+    nodes_of = [source[block.owners] for block in edge_blocks]
+    fr = index_of(edge_blocks, conjuncts.of_block[: len(edge_blocks)], nodes_of, is_indexed)
     gates = aligned(count, 2).view(np.uint64)
     gates[:] = 0
     known = _Known(source, is_indexed, wait, *an.keys)
@@ -158,8 +159,7 @@ def assembled(
     leading = _Leading(target, conjuncts.first, registers[0])
     lane_count = 1 + max((atom.lane for block in edge_blocks for atom in block.columns.atoms), default=-1)
     is_gate_lane = np.zeros(lane_count, bool)
-    atoms, entries = _predicates(conjuncts, edge_blocks, wait_blocks, fr.entry_of, known, leading, gates, is_gate_lane)
-    bits, found = fr_table(fr)
+    atoms, entries = _predicates(conjuncts, edge_blocks, wait_blocks, fr, known, leading, gates, is_gate_lane)
     life = np.full(wait_count, INT64_MIN, np.int64)
     _lives(edge_first, target, conjuncts.first, conjuncts.table, edge_count, wait, np.empty(count, np.int64), life)
     nodes = np.zeros((count + 1, len(Node)), np.int32)
@@ -195,14 +195,11 @@ def assembled(
         atoms=atoms,
         programs=conjuncts.programs,
         code=Code(*programs.arrays(), *_parameters(patterns)),
-        signatures=fr.signatures,
-        signature_words=fr.signature_words,
-        fr_bits=bits,
-        fr_table=found,
+        fr=fr.index,
         fr_entries=entries,
+        an=an.index,
+        an_waits=an.waits,
         an_entries=an.entries,
-        an_lanes=an.lanes,
-        an_mask=an.mask,
         ai_lanes=np.unique(key[key[:, 0] >= 0, 0]).astype(np.int32),
     )
 
@@ -291,7 +288,7 @@ def _predicates(
     conjuncts: _Conjuncts,
     edge_blocks: Sequence[ConjunctBlock],
     wait_blocks: Sequence[ConjunctBlock],
-    entry_of: Ints,
+    fr: Indexed,
     known: _Known,
     leading: _Leading,
     gates: Words,
@@ -305,14 +302,14 @@ def _predicates(
     room += sum(int(b.columns.table.counts[b.rows].sum()) for b in wait_blocks if b.columns.atoms)
     # Rows that are never written take no memory.
     atoms = np.empty((room, 4), np.int64)
-    entries = aligned(len(entry_of), len(Entry))
+    entries = aligned(len(fr.entry_of), len(Entry))
     used = 0
     for block, mine in zip(edge_blocks, edge_places, strict=True):
         columns = block.columns
         is_plain = not columns.programs and columns.least is None and columns.greatest is None
         used = write_entries(
-            entries, gates, is_gate_lane, entry_of, mine, block.rows, block.owners, *known, *columns.table,
-            conjuncts.table, atoms, used, is_plain, *leading,
+            entries, gates, is_gate_lane, fr.entry_of, fr.ranged, mine, block.rows, block.owners, *known,
+            *columns.table, conjuncts.table, atoms, used, is_plain, *leading,
         )  # fmt: skip
     for block, mine in zip(wait_blocks, wait_places, strict=True):
         if block.columns.atoms:

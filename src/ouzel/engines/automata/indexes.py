@@ -1,4 +1,8 @@
-"""The FR index over edges and the AN index over waits, built from the columns of queries."""
+"""The FR index over edges and the AN index over waits, built from the columns of queries.
+
+Conjuncts are found by up to two equalities. A key that very many conjuncts share is divided by the range of one more
+lane, so that `price > :limit` of 100,000 queries costs an event no more than the queries that it satisfies.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ouzel.engines.automata.columns import ConjunctColumns, Ints, Words, apart, mix, mixed, order_of
-from ouzel.engines.automata.tables import Conjunct, Entry, EntryFlag, FrSlot, aligned
-from ouzel.kernels.arrays import Cube, Matrix
+from ouzel.engines.automata.tables import BLOCK, Conjunct, Entry, EntryFlag, Index, Slot, aligned
+from ouzel.kernels.arrays import INT64_MAX, INT64_MIN, Cube, Matrix
 from ouzel.kernels.jit import helper, kernel
 
 # With fewer edges, testing them one by one is faster than looking up each pair of lanes that they compare.
 FR_EDGES_MIN = 24
+# With fewer conjuncts of one key, testing them one by one is faster than a search among their ranges.
+RANGES_MIN = 32
 # The number of bits that stay in the nearest cache.
 _BITS_MAX = 1 << 18
 _SECOND_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
@@ -33,6 +39,10 @@ class ConjunctBlock(NamedTuple):
     columns: ConjunctColumns
     rows: NDArray[np.int32]
     owners: NDArray[np.int64]
+
+    def chosen(self, which: NDArray[np.bool_]) -> ConjunctBlock:
+        """The same for some of the rows."""
+        return self if which.all() else self._replace(rows=self.rows[which], owners=self.owners[which])
 
 
 def first_of(owners: NDArray[np.integer], count: int) -> NDArray[np.int32]:
@@ -53,7 +63,7 @@ def places_of(owners: NDArray[np.int32] | NDArray[np.int64], first: NDArray[np.i
     return place
 
 
-# ── FR ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── Indexes ────────────────────────────────────────────────────────────────────────────────────────
 
 
 @kernel(allocates=True)
@@ -86,6 +96,241 @@ def find_words(
         words[k] = word
 
 
+@kernel(allocates=True)
+def _find_ranges(
+    chosen: NDArray[np.int32],
+    bounds: Matrix[np.int64],
+    lanes: NDArray[np.int64],
+    rows: NDArray[np.int32],
+    atoms: Cube[np.int64],
+    counts: NDArray[np.int32],
+    equal: NDArray[np.int32],
+):
+    """The range of a conjunct by which it can be found: the number of its atom, its ends, and its lane plus one.
+
+    A range with two ends is preferred, because it is satisfied by fewer events. -1 and lane 0: it has none.
+    """
+    for k in range(len(rows)):
+        row = rows[k]
+        chosen[k] = -1
+        lanes[k] = 0
+        best = 0
+        for atom in range(min(equal[row], 2), counts[row]):
+            code, low, high = atoms[row, atom, 0], atoms[row, atom, 1], atoms[row, atom, 2]
+            ends = int(low > INT64_MIN) + int(high < INT64_MAX)
+            if code & 1 == 0 and ends > best:
+                best = ends
+                chosen[k] = atom
+                lanes[k] = (code >> 1) + 1
+                bounds[k, 0], bounds[k, 1] = low, high
+
+
+class Indexed(NamedTuple):
+    """An index, and where it has which conjuncts."""
+
+    index: Index
+    signature_first: NDArray[np.int32]  # by node
+    entry_of: Ints  # by conjunct
+    ranged: NDArray[np.int32]  # by conjunct: the atom of the range by which it is found; -1: none
+
+
+class _Keys(NamedTuple):
+    """What conjuncts are found by."""
+
+    conjunct: Ints
+    signature: Ints
+    values: Ints  # [conjunct, 2]
+    word: Words
+    atom: NDArray[np.int32]  # of the range
+    bounds: Ints  # [conjunct, 2]
+    range_lane: Ints  # plus one; 0: none
+
+    def take(self, which: Ints) -> _Keys:
+        return _Keys._make(array[which] for array in self)
+
+
+_EQUALITY_BITS = 33
+
+
+def index_of(
+    blocks: Sequence[ConjunctBlock],
+    conjunct_of: Sequence[Ints],
+    nodes_of: Sequence[NDArray[np.int32]],
+    is_indexed: NDArray[np.bool_],
+    *,
+    covers_all: bool = False,
+) -> Indexed:
+    """The index over conjuncts, by the node of each.
+
+    Entries with ranges come first, then the others that a hash finds, then those of nodes that are not indexed, which
+    are scanned. `covers_all`: `highest` covers all entries.
+    """
+    total = sum(len(block.owners) for block in blocks)
+    node = np.empty(total, np.int32)
+    parts = [_no_keys()]
+    for block, mine, nodes in zip(blocks, conjunct_of, nodes_of, strict=True):
+        node[mine] = nodes
+        chosen = np.flatnonzero(is_indexed[nodes])
+        if len(chosen):
+            parts.append(_keys_of(block, chosen, mine[chosen], nodes[chosen]))
+    keys = _joined(parts)
+    order = order_of(keys.word)
+    keys = keys.take(order)
+    is_ranged = _sizes(keys.word) >= RANGES_MIN
+    is_ranged &= keys.range_lane > 0
+    plain, ranged = keys.take(np.flatnonzero(~is_ranged)), keys.take(np.flatnonzero(is_ranged))
+    plain = plain.take(_by_key(plain, node))
+    ranged = ranged._replace(signature=ranged.signature | ranged.range_lane << _EQUALITY_BITS)
+    ranged = ranged.take(_by_key_and_range(ranged, node))
+    keys = _joined([ranged, plain])
+    found, range_count = keys.conjunct, len(ranged.conjunct)
+    scanned = np.flatnonzero(~is_indexed[node])
+    entry_of = np.empty(total, np.int64)
+    entry_of[found] = np.arange(len(found))
+    entry_of[scanned] = np.arange(len(found), total)
+    atoms = np.full(total, -1, np.int32)
+    atoms[ranged.conjunct] = ranged.atom
+    first, signatures, words, which = _signatures(keys, node, scanned, len(is_indexed))
+    bits, table = _table(keys, which)
+    highs = np.full(len(found) if covers_all else range_count, INT64_MAX)
+    highs[:range_count] = ranged.bounds[:, 1]
+    highest, levels = _levels(highs)
+    lows = np.ascontiguousarray(ranged.bounds[:, 0])
+    return Indexed(Index(signatures, words, bits, table, lows, highest, levels), first, entry_of, atoms)
+
+
+def _no_keys() -> _Keys:
+    none, pairs = np.empty(0, np.int64), np.empty((0, 2), np.int64)
+    return _Keys(none, none, pairs, np.empty(0, np.uint64), np.empty(0, np.int32), pairs, none)
+
+
+def _joined(parts: Sequence[_Keys]) -> _Keys:
+    return _Keys._make(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+
+
+def _keys_of(block: ConjunctBlock, chosen: Ints, conjuncts: Ints, nodes: NDArray[np.int32]) -> _Keys:
+    """The keys of some conjuncts of a block."""
+    count, rows, table = len(chosen), block.rows[chosen], block.columns.table
+    signatures, words = np.empty(count, np.int64), np.empty(count, np.uint64)
+    values, bounds, lanes = np.empty((count, 2), np.int64), np.zeros((count, 2), np.int64), np.zeros(count, np.int64)
+    atoms = np.full(count, -1, np.int32)
+    find_words(words, signatures, values, nodes, rows, *table)
+    if block.columns.atoms:
+        _find_ranges(atoms, bounds, lanes, rows, *table)
+    return _Keys(conjuncts, signatures, values, words, atoms, bounds, lanes)
+
+
+def _sizes(words: Words) -> Ints:
+    """For each of some sorted words, how many are equal to it."""
+    begins = np.flatnonzero(np.concatenate([np.ones(min(1, len(words)), bool), words[1:] != words[:-1]]))
+    sizes = np.diff(begins, append=len(words))
+    return np.repeat(sizes, sizes)
+
+
+def _by_key(keys: _Keys, node: NDArray[np.int32]) -> Ints:
+    """The order of keys that are sorted by hash, in which equal keys are adjacent."""
+    nodes = node[keys.conjunct]
+    hit = np.flatnonzero(keys.word[1:] == keys.word[:-1])
+    alike = (nodes[hit] == nodes[hit + 1]) & (keys.signature[hit] == keys.signature[hit + 1])
+    if (alike & (keys.values[hit] == keys.values[hit + 1]).all(axis=1)).all():
+        return np.arange(len(nodes))
+    return np.lexsort((keys.values[:, 1], keys.values[:, 0], keys.signature, nodes, keys.word))
+
+
+def _by_key_and_range(keys: _Keys, node: NDArray[np.int32]) -> Ints:
+    """The order in which equal keys are adjacent and sorted by low; of one low, the longest range comes first."""
+    low, high = keys.bounds[:, 0], keys.bounds[:, 1]
+    return np.lexsort(
+        (~high, low, keys.values[:, 1], keys.values[:, 0], keys.signature, node[keys.conjunct], keys.word)
+    )
+
+
+def _signatures(
+    keys: _Keys, node: NDArray[np.int32], scanned: Ints, node_count: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32], Words, Ints]:
+    """Where the signatures of each node begin, the signatures, their hashes, and the row of each key's signature."""
+    scanned_node = node[scanned]
+    begins = np.flatnonzero(np.diff(scanned_node, prepend=-1))
+    ends = np.append(begins[1:], len(scanned))[: len(begins)] + len(keys.conjunct)
+    ones = np.ones(len(begins), np.int64)
+    rows = [np.stack([begins + len(keys.conjunct), ends, -ones, ones], axis=1)]
+    owners, numbers = [scanned_node[begins].astype(np.int64)], [-ones]
+    distinct = np.sort(keys.signature)
+    distinct = distinct[np.flatnonzero(np.diff(distinct, prepend=-1))]
+    shift = max(1, len(distinct)).bit_length()
+    pairs = node[keys.conjunct].astype(np.int64) << shift | np.searchsorted(distinct, keys.signature)
+    known = np.sort(pairs)
+    known = known[np.flatnonzero(np.diff(known, prepend=-1))]
+    number = distinct[known & ((1 << shift) - 1)]
+    lanes = [(number >> 16 & 65535) - 1, (number & 65535) - 1, (number >> _EQUALITY_BITS) - 1, np.zeros_like(number)]
+    rows.append(np.stack(lanes, axis=1))
+    owners.append(known >> shift)
+    numbers.append(number)
+    owner = np.concatenate(owners)
+    by_node = np.argsort(owner, kind="stable")
+    place_of = np.empty(len(owner), np.int64)
+    place_of[by_node] = np.arange(len(owner))
+    which = place_of[len(begins) + np.searchsorted(known, pairs)]
+    signatures = np.ascontiguousarray(np.concatenate(rows)[by_node].astype(np.int32))
+    words = mixed(apart(owner[by_node]), np.concatenate(numbers)[by_node] & ((1 << _EQUALITY_BITS) - 1))
+    return first_of(owner, node_count), signatures, words, which
+
+
+def _table(keys: _Keys, which: Ints) -> tuple[Words, Ints]:
+    """The bits and the hash table of an index."""
+    words = keys.word
+    is_first = np.ones(len(words), bool)
+    is_first[1:] = (words[1:] != words[:-1]) | (which[1:] != which[:-1])
+    is_first[1:] |= (keys.values[1:] != keys.values[:-1]).any(axis=1)
+    begins = np.flatnonzero(is_first)
+    table = aligned(1 << int(2 * len(begins)).bit_length(), len(Slot))
+    table[:] = 0
+    bits = np.zeros(min(_BITS_MAX, 1 << int(16 * len(begins) + 63).bit_length()) // 64, np.uint64)
+    _insert(words, which, keys.values, begins, table, bits)
+    return bits, table
+
+
+@kernel(allocates=True)
+def _insert(
+    words: NDArray[np.uint64],
+    which: NDArray[np.int64],
+    values: Matrix[np.int64],
+    begins: NDArray[np.int64],
+    table: Matrix[np.int64],
+    bits: NDArray[np.uint64],
+):
+    mask = np.uint64(len(table) - 1)
+    bit_mask = np.uint64(64 * len(bits) - 1)
+    for k in range(len(begins)):
+        begin = begins[k]
+        end = begins[k + 1] if k + 1 < len(begins) else len(words)
+        bit = words[begin] & bit_mask
+        bits[bit >> np.uint64(6)] |= np.uint64(1) << (bit & np.uint64(63))
+        place = words[begin] >> np.uint64(32) & mask
+        while table[place, Slot.SIGNATURE] != 0:
+            place = (place + np.uint64(1)) & mask
+        table[place, Slot.SIGNATURE] = which[begin] + 1
+        table[place, Slot.VALUE] = values[begin, 0]
+        table[place, Slot.OTHER_VALUE] = values[begin, 1]
+        table[place, Slot.ENTRIES] = begin << 32 | end
+
+
+def _levels(highs: Ints) -> tuple[Ints, NDArray[np.int32]]:
+    """`Index.highest` and `Index.levels`. Every level ends with a whole block."""
+    parts, begins = [], [0]
+    while True:
+        padded = np.full(-(-len(highs) // BLOCK) * BLOCK, INT64_MIN)
+        padded[: len(highs)] = highs
+        parts.append(padded)
+        if len(padded) <= BLOCK:
+            return np.concatenate(parts), np.array(begins, np.int32)
+        begins.append(begins[-1] + len(padded))
+        highs = padded.reshape(-1, BLOCK).max(axis=1)
+
+
+# ── FR ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
 class WaitKeys(NamedTuple):
     """By wait: a lane and the value that every event that takes its instances has there; lane -1: none."""
 
@@ -94,10 +339,10 @@ class WaitKeys(NamedTuple):
 
 
 @helper(allocates=True)
-def _is_known(atoms, row, atom, keys, lane, value):
+def _is_known(atoms, row, atom, keys, ranged, lane, value):
     """Whether an event is known to satisfy an atom: the index looked it up, or the wait has the same atom."""
     if keys >= 0:
-        return atom < keys
+        return atom < keys or atom == ranged
     code, low, high = atoms[row, atom, 0], atoms[row, atom, 1], atoms[row, atom, 2]
     return code == 2 * lane and low == high and low == value
 
@@ -108,6 +353,7 @@ def write_entries(
     gates: Matrix[np.uint64],
     is_gate_lane: NDArray[np.bool_],
     entry_of: NDArray[np.int64],
+    ranged: NDArray[np.int32],
     places: NDArray[np.int64],
     rows: NDArray[np.int32],
     edges: NDArray[np.int64],
@@ -156,7 +402,7 @@ def write_entries(
                 gates[node, word >> _TOP_BIT] |= np.uint64(1) << (word & _LOWEST_BITS)
                 is_open = False
             for atom in range(counts[row]):
-                if _is_known(atoms, row, atom, keys, lane, value):
+                if _is_known(atoms, row, atom, keys, ranged[conjunct], lane, value):
                     continue
                 code = atoms[row, atom, 0]
                 if tests < 2 and code & 1 == 0:
@@ -184,171 +430,37 @@ def write_entries(
     return more
 
 
-class FrIndex(NamedTuple):
-    signature_first: NDArray[np.int32]
-    signatures: NDArray[np.int32]
-    signature_words: Words
-    entry_of: Ints  # by conjunct of an edge
-    first_found: int  # the first entry that is found by a hash
-    words: Words  # of the entries from there on
-    which: Ints  # the rows of their signatures
-    values: Ints  # [entry, 2]: the values that their signatures compare with
-
-
-def fr_index(
-    blocks: Sequence[ConjunctBlock],
-    conjunct_of: Sequence[Ints],
-    source: NDArray[np.int32],
-    is_indexed: NDArray[np.bool_],
-) -> FrIndex:
-    """The entries of nodes with few edges come one after the other; the others are sorted by hash."""
-    total = sum(len(block.owners) for block in blocks)
-    # Conjuncts of edges come first, in the order of their edges, and so of their nodes.
-    node = np.empty(total, np.int32)
-    parts = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty((0, 2), np.int64), np.empty(0, np.uint64))]
-    for block, mine in zip(blocks, conjunct_of, strict=True):
-        nodes = source[block.owners]
-        node[mine] = nodes
-        chosen = np.flatnonzero(is_indexed[nodes])
-        if len(chosen):
-            signatures, words = np.empty(len(chosen), np.int64), np.empty(len(chosen), np.uint64)
-            compared = np.empty((len(chosen), 2), np.int64)
-            find_words(words, signatures, compared, nodes[chosen], block.rows[chosen], *block.columns.table)
-            parts.append((mine[chosen], signatures, compared, words))
-    found, signature, values, word = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    # First the entries that no hash finds, then the others by hash.
-    direct = np.flatnonzero(~is_indexed[node])
-    by_hash = _by_key(word, node[found], signature, values)
-    found, signature, values, word = found[by_hash], signature[by_hash], values[by_hash], word[by_hash]
-    found_node = node[found].astype(np.int64)
-    entry_of = np.empty(total, np.int64)
-    entry_of[direct] = np.arange(len(direct))
-    entry_of[found] = np.arange(len(direct), total)
-    direct_node = node[direct]
-    begins = np.flatnonzero(np.diff(direct_node, prepend=-1))
-    ends = np.append(begins[1:], len(direct))[: len(begins)]
-    rows = [np.stack([np.full(len(begins), -1), begins, ends], axis=1)]
-    owners = [direct_node[begins].astype(np.int64)]
-    pairs = np.sort(found_node << 33 | signature)
-    pairs = pairs[np.flatnonzero(np.diff(pairs, prepend=-1))]
-    number = pairs & ((1 << 33) - 1)
-    rows.append(np.stack([number, (number >> 16) - 1, (number & 65535) - 1], axis=1))
-    owners.append(pairs >> 33)
-    owner = np.concatenate(owners)
-    by_node = np.argsort(owner, kind="stable")
-    table = np.concatenate(rows)[by_node]
-    place_of = np.empty(len(owner), np.int64)
-    place_of[by_node] = np.arange(len(owner))
-    which = place_of[len(rows[0]) + np.searchsorted(pairs, found_node << 33 | signature)]
-    return FrIndex(
-        first_of(owner, len(is_indexed)),
-        table.astype(np.int32),
-        mixed(apart(owner[by_node]), table[:, 0]),
-        entry_of,
-        len(direct),
-        word,
-        which,
-        values,
-    )
-
-
-def _by_key(words: Words, nodes: NDArray[np.int32], signatures: Ints, values: Ints) -> Ints:
-    """The order of keys by hash, in which equal keys are adjacent."""
-    order = order_of(words)
-    ordered = words[order]
-    hit = np.flatnonzero(ordered[1:] == ordered[:-1])
-    one, other = order[hit], order[hit + 1]
-    alike = (nodes[one] == nodes[other]) & (signatures[one] == signatures[other])
-    if (alike & (values[one] == values[other]).all(axis=1)).all():
-        return order
-    return np.lexsort((values[:, 1], values[:, 0], signatures, nodes, words))
-
-
-def fr_table(fr: FrIndex) -> tuple[Words, Ints]:
-    """The bits and the table of the FR index."""
-    words, keys = fr.words, np.column_stack([fr.which, fr.values])
-    is_first = np.ones(len(words), bool)
-    is_first[1:] = (words[1:] != words[:-1]) | (keys[1:] != keys[:-1]).any(axis=1)
-    begins = np.flatnonzero(is_first)
-    table = aligned(1 << int(2 * len(begins)).bit_length(), len(FrSlot))
-    table[:] = 0
-    bits = np.zeros(min(_BITS_MAX, 1 << int(16 * len(begins) + 63).bit_length()) // 64, np.uint64)
-    _insert(words, fr.which, fr.values, begins, fr.first_found, table, bits)
-    return bits, table
-
-
-@kernel(allocates=True)
-def _insert(
-    words: NDArray[np.uint64],
-    which: NDArray[np.int64],
-    values: Matrix[np.int64],
-    begins: NDArray[np.int64],
-    first_entry: int,
-    table: Matrix[np.int64],
-    bits: NDArray[np.uint64],
-):
-    mask = np.uint64(len(table) - 1)
-    bit_mask = np.uint64(64 * len(bits) - 1)
-    for k in range(len(begins)):
-        begin = begins[k]
-        end = begins[k + 1] if k + 1 < len(begins) else len(words)
-        bit = words[begin] & bit_mask
-        bits[bit >> np.uint64(6)] |= np.uint64(1) << (bit & np.uint64(63))
-        place = words[begin] >> np.uint64(32) & mask
-        while table[place, FrSlot.SIGNATURE] != 0:
-            place = (place + np.uint64(1)) & mask
-        table[place, FrSlot.SIGNATURE] = which[begin] + 1
-        table[place, FrSlot.VALUE] = values[begin, 0]
-        table[place, FrSlot.OTHER_VALUE] = values[begin, 1]
-        table[place, FrSlot.ENTRIES] = (first_entry + begin) << 32 | (first_entry + end)
-
-
 # ── AN ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class AnIndex(NamedTuple):
-    usable: NDArray[np.bool_]
-    first: NDArray[np.int32]
-    entries: NDArray[np.int32]  # [entry, 2]: wait, bucket
-    lanes: NDArray[np.int32]
-    mask: int
+    index: Index
+    waits: NDArray[np.int32]  # by entry
+    entries: NDArray[np.int32]  # sorted by wait
+    first: NDArray[np.int32]  # by wait, in `entries`
     keys: WaitKeys
 
 
 def an_index(blocks: Sequence[ConjunctBlock], first_wait: int, waits: int, is_dynamic: NDArray[np.bool_]) -> AnIndex:
-    """The AN index: waits by a value that each conjunct of their filter predicate fixes, if all of them do."""
-    usable = np.zeros(waits, bool)
-    spoilt = np.zeros(waits, bool)
-    conjuncts = np.zeros(waits, np.int64)
-    found = []
-    for block in blocks:
-        table = block.columns.table
-        wait = block.owners - first_wait
-        conjuncts[wait] += 1
-        has_key = table.equal[block.rows] > 0 if len(table.equal) else np.zeros(len(wait), bool)
-        usable[wait[has_key]] = True
-        spoilt[wait[~has_key]] = True
-        if has_key.any():
-            atom = table.atoms[block.rows[has_key], 0]
-            found.append((wait[has_key], atom[:, 0] >> 1, atom[:, 1]))
-    usable &= ~spoilt & ~is_dynamic
-    wait, lane, value = (np.concatenate([one[k] for one in found] or [np.empty(0, np.int64)]) for k in range(3))
-    chosen = usable[wait]
-    wait, lane, value = wait[chosen], lane[chosen], value[chosen]
+    """The AN index over the conjuncts of filter predicates of waits whose instances no value of their own finds."""
+    static = [block.chosen(~is_dynamic[block.owners - first_wait]) for block in blocks]
+    of_block = [block.owners - first_wait for block in static]
+    wait = np.concatenate([*of_block, np.empty(0, np.int64)])
     first = first_of(wait, waits)
     place = places_of(wait, first)
-    words = mixed(apart(lane), value)
-    # Large: waits that share a bucket are visited in vain by every event with the other's value.
-    mask = (1 << max(4, int(16 * _distinct(words)).bit_length())) - 1
-    entries = np.empty((len(wait), 2), np.int32)
-    entries[place, 0] = wait
-    entries[place, 1] = (words & np.uint64(mask)).astype(np.int32)
+    ends = np.cumsum([len(mine) for mine in of_block])
+    places = [place[end - len(mine) : end] for mine, end in zip(of_block, ends.tolist(), strict=True)]
+    # All of them are at one node, because an event looks for all waits at once.
+    nodes = [np.zeros(len(mine), np.int32) for mine in of_block]
+    found = index_of(static, places, nodes, np.ones(1, bool), covers_all=True)
+    wait_of = np.empty(len(wait), np.int32)
+    wait_of[found.entry_of[place]] = wait
     keys = WaitKeys(np.full(waits, -1, np.int32), np.zeros(waits, np.int64))
-    only = conjuncts[wait] == 1
-    keys.lane[wait[only]], keys.value[wait[only]] = lane[only], value[only]
-    return AnIndex(usable, first, entries, np.flatnonzero(np.bincount(lane)).astype(np.int32), mask, keys)
-
-
-def _distinct(words: Words) -> int:
-    ordered = np.sort(words)
-    return int((ordered[1:] != ordered[:-1]).sum()) + 1 if len(words) else 0
+    is_only = np.diff(first) == 1
+    for block, mine in zip(static, of_block, strict=True):
+        table = block.columns.table
+        if len(table.equal):
+            chosen = np.flatnonzero(is_only[mine] & (table.equal[block.rows] > 0))
+            atom = table.atoms[block.rows[chosen], 0]
+            keys.lane[mine[chosen]], keys.value[mine[chosen]] = atom[:, 0] >> 1, atom[:, 1]
+    return AnIndex(found.index, wait_of, found.entry_of.astype(np.int32), first, keys)

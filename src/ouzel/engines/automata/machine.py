@@ -132,10 +132,10 @@ class Machine:
         state = self.state
         buckets = 1 << max(8, (len(state.links) - 1).bit_length())
         self.state = state._replace(ai_heads=np.full(buckets, -1, np.int32))
-        self.state.an_heads[:] = -1
+        self.state.an_highest[:] = INT64_MIN
         self.state.places[:, Place.HEAD] = -1
         self.state.places[:, Place.COUNT] = 0
-        self.state.counters[[Counter.ACTIVE_WAITS, Counter.EVERY_HEAD]] = 0, -1
+        self.state.counters[Counter.ACTIVE_WAITS] = 0
         kernel.relink(self.automata, self.state, self.events)
 
     @property

@@ -17,12 +17,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ouzel.kernels.arrays import Matrix, enlarged
+from ouzel.kernels.arrays import INT64_MIN, Matrix, enlarged
 from ouzel.kernels.predicate_tables import OPERANDS, Instruction, Opcode, Values
 
 # More than any expression of the language needs.
 STACK_HEIGHT = 2048
 MEMBERS_MIN = 4096
+# As many numbers as a cache line has.
+BLOCK = 8
 # Components of programs that are not slots of the instance.
 CURRENT, REGISTERS, PARAMETERS = -1, -2, -3
 
@@ -30,9 +32,8 @@ CURRENT, REGISTERS, PARAMETERS = -1, -2, -3
 class Finding(IntEnum):
     """How events find the instances of a wait."""
 
-    EVERY = 0  # every event visits them
-    STATIC = 1  # through the AN index, by a value that the filter predicate fixes
-    DYNAMIC = 2  # through the AI index, by a value of the instance
+    STATIC = 0  # through the AN index, by values that the filter predicate allows
+    DYNAMIC = 1  # through the AI index, by a value of the instance
 
 
 class Status(IntEnum):
@@ -59,9 +60,8 @@ class Counter(IntEnum):
     RESULTS = 9
     EXPIRED = 10
     FIRED = 11  # identifies edges already taken by one instance for one event
-    EVERY_HEAD = 12  # the list of active waits that every event visits
-    MEMBERS = 13  # the used part of `State.members`, including freed members
-    BUNDLES_READ = 14  # instances that an event affected, with any number of members
+    MEMBERS = 12  # the used part of `State.members`, including freed members
+    BUNDLES_READ = 13  # instances that an event affected, with any number of members
 
 
 class Node(IntEnum):
@@ -115,8 +115,17 @@ class EntryFlag(IntEnum):
     REGISTERS = 8  # that the edge sets
 
 
-class FrSlot(IntEnum):
-    """Columns of `Automata.fr_table`, which has open addressing."""
+class Signature(IntEnum):
+    """Columns of `Index.signatures`: lanes that conjuncts compare, -1 for none."""
+
+    LANE = 0  # for equality; if SCANNED, the first entry
+    OTHER_LANE = 1  # for equality; if SCANNED, the entry after the last one
+    RANGE_LANE = 2  # the entries of a key are sorted by the low end of this range
+    SCANNED = 3  # 1: entries are not found by a key but tested one by one
+
+
+class Slot(IntEnum):
+    """Columns of `Index.table`, which has open addressing."""
 
     SIGNATURE = 0  # its row plus one; 0: free
     VALUE = 1
@@ -169,10 +178,8 @@ class Place(IntEnum):
     COUNT = 1
     STAMP = 2  # the event for which MASK was computed
     MASK = 3
-    FOLLOWING = 4  # in the list of waits that every event visits
-    PRECEDING = 5
-    OPEN_FOR = 6  # what may still add members to INSTANCE: one instance and one event, by `Counter.FIRED`
-    INSTANCE = 7
+    OPEN_FOR = 4  # what may still add members to INSTANCE: one instance and one event, by `Counter.FIRED`
+    INSTANCE = 5
 
 
 class Code(NamedTuple):
@@ -196,6 +203,24 @@ class Registers(NamedTuple):
     nulls: Matrix[np.uint8]
 
 
+class Index(NamedTuple):
+    """Finds the conjuncts whose constants an event satisfies: first by equalities, through a hash, then by one range.
+
+    The conjuncts, called entries, with the same signature and the same values are adjacent. Those with a range are
+    sorted by its low end. So the entries whose range begins at or before a value come first, and `highest` leads to
+    those of them whose range ends at or after it. `highest` has levels: first the high end of each entry, then the
+    greatest of each block of `BLOCK` numbers of the level before.
+    """
+
+    signatures: Matrix[np.int32]
+    words: NDArray[np.uint64]  # the initial hash of a signature's values
+    bits: NDArray[np.uint64]  # one bit for some bits of every key's hash: most events without a key stop here
+    table: Matrix[np.int64]
+    lows: NDArray[np.int64]  # entries with ranges come first
+    highest: NDArray[np.int64]
+    levels: NDArray[np.int32]  # where each level begins in `highest`
+
+
 class Automata(NamedTuple):
     """Merged automata."""
 
@@ -211,17 +236,11 @@ class Automata(NamedTuple):
     atoms: Matrix[np.int64]  # [atom, 4]: lane, negated, low, high
     programs: NDArray[np.int32]
     code: Code
-    # FR index: [row, 3]: number, lane and other lane by which conjuncts are found, -1 for none. Number -1: no index but
-    # all entries from the second to the third column.
-    signatures: Matrix[np.int32]
-    signature_words: NDArray[np.uint64]  # the initial hash of a signature's values
-    fr_bits: NDArray[np.uint64]  # one bit for some bits of every key's hash: most events without a key stop here
-    fr_table: Matrix[np.int64]
+    fr: Index
     fr_entries: Matrix[np.int64]
-    # AN index.
-    an_entries: Matrix[np.int32]  # [entry, 2]: wait, bucket
-    an_lanes: NDArray[np.int32]
-    an_mask: int
+    an: Index
+    an_waits: NDArray[np.int32]  # by entry of the AN index: its wait
+    an_entries: NDArray[np.int32]  # sorted by wait: the entries of its filter predicate
     ai_lanes: NDArray[np.int32]
     # For automata that may make one instance in several ways: the lane that is equal for events that no later test can
     # distinguish. -1: every instance is made once.
@@ -269,8 +288,7 @@ class State(NamedTuple):
     # instance of one member in a loop has -2 minus its next event there.
     members: Matrix[np.int32]
     places: Matrix[np.int64]
-    an_links: Matrix[np.int32]  # [entry, 2]: following, preceding
-    an_heads: NDArray[np.int32]
+    an_highest: NDArray[np.int64]  # `Index.highest` of the AN index; waits without instances have INT64_MIN
     ai_heads: NDArray[np.int32]
     edge_stamps: NDArray[np.int64]
     values: Values
@@ -317,7 +335,7 @@ def new_state(automata: Automata, *, slots: int, registers: int, capacity: int =
     """No instances, and room for some."""
     places = aligned(automata.wait_count, len(Place))
     places[:] = 0
-    places[:, [Place.HEAD, Place.FOLLOWING, Place.PRECEDING]] = -1
+    places[:, Place.HEAD] = -1
     size = STACK_HEIGHT
     state = State(
         times=np.empty((0, len(Time)), np.int64),
@@ -326,15 +344,13 @@ def new_state(automata: Automata, *, slots: int, registers: int, capacity: int =
         registers=new_registers(0, registers),
         members=np.empty((MEMBERS_MIN, 2), np.int32),
         places=places,
-        an_links=np.full((len(automata.an_entries), 2), -1, np.int32),
-        an_heads=np.full(automata.an_mask + 1, -1, np.int32),
+        an_highest=np.full_like(automata.an.highest, INT64_MIN),
         ai_heads=np.full(256, -1, np.int32),
         edge_stamps=np.zeros(automata.edge_count, np.int64),
         values=Values(np.zeros(size, np.int64), np.zeros(size, np.float64), np.zeros(size, np.uint8)),
         counters=np.zeros(len(Counter), np.int64),
     )
     state.counters[Counter.SWEEP_AT] = 512
-    state.counters[Counter.EVERY_HEAD] = -1
     return with_room(state, capacity)
 
 
