@@ -185,7 +185,8 @@ class EmptyAnswerWarning(UserWarning):
 
 
 class ManyMatchesWarning(UserWarning):
-    """A query that names no strategy has several matches for each last event; the message says what to ask for."""
+    """A query that names no strategy has several matches for each last event, or a repetition is about to list very
+    many; the message says what to ask for."""
 
 
 class ModelWarning(UserWarning):

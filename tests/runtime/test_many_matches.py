@@ -78,3 +78,64 @@ def test_matches_that_end_before_the_events_of_a_push() -> None:
     engine = ouzel.Engine("PATTERN SEQ(A a, B b) WITHIN 100", max_delay=10)
     engine.push([{"type": "A", "ts": ts} for ts in range(30)] + [{"type": "B", "ts": 31}])
     assert len(engine.push([{"type": "C", "ts": 60}])["query"]) == 30
+
+
+# Subsets of eighteen clicks before a purchase: listed from the graph, or run by run because of the sum.
+CLICKS = [{"ts": ts, "type": "Click", "cost": 1} for ts in range(18)]
+BUY = [{"ts": 18, "type": "Buy", "cost": 0}]
+SUBSETS = "PATTERN SEQ(Click+ a[], Buy b) WITHIN 1000"
+SUMMED = "PATTERN SEQ(Click+ a[], Buy b) WHERE sum(a[].cost) < 15 WITHIN 1000"
+
+
+class _Stop(Exception):
+    """Ends a call where it warns, before anything is listed."""
+
+
+def _stop(*warning: object, **more: object) -> None:
+    raise _Stop(str(warning[0]))
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize(("query", "what"), [(SUBSETS, "262,143 matches that end with one event"), (SUMMED, "partial")])
+def test_a_repetition_is_warned_of_before_it_lists_its_subsets(
+    query: str, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        monkeypatch.setattr(warnings, "showwarning", _stop)
+        with pytest.raises(_Stop, match=what):
+            ouzel.match(CLICKS + BUY, query)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("query", [SUBSETS, SUMMED])
+def test_an_early_warning_is_the_only_one_and_has_the_place_of_the_call(query: str) -> None:
+    engine = ouzel.Engine(query)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ouzel.match(CLICKS + BUY, query)
+        engine.push(CLICKS)
+        engine.push(BUY)
+        engine.finish()
+    assert [one.category for one in caught] == [ouzel.ManyMatchesWarning] * 2
+    assert {one.filename for one in caught} == {__file__}
+    assert all("OUTPUT ALL" in str(one.message) for one in caught)
+
+
+@pytest.mark.compiled
+def test_an_early_warning_as_an_error_loses_no_match() -> None:
+    engine = ouzel.Engine(SUBSETS)
+    engine.push(CLICKS)
+    engine.push(BUY)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ouzel.ManyMatchesWarning, match="every subset"):
+            engine.advance(to=18)
+        assert len(engine.finish()["query"]) == 2**18 - 1
+        with pytest.raises(ouzel.ManyMatchesWarning, match="every subset"):
+            ouzel.match(CLICKS + BUY, SUBSETS)
+
+
+@pytest.mark.compiled
+def test_subsets_that_were_asked_for_are_not_warned_of() -> None:
+    assert warned(SUBSETS + " OUTPUT ALL", CLICKS + BUY) == []

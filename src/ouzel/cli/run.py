@@ -25,6 +25,7 @@ from ouzel.lang.statements import is_statement
 from ouzel.runtime.calls import interruptible
 from ouzel.runtime.empty_answers import EmptyAnswers, ManyMatches
 from ouzel.runtime.input_binder import key_statistics
+from ouzel.runtime.limits import on_many_matches
 from ouzel.runtime.program import make_program
 from ouzel.runtime.session import Session
 
@@ -132,6 +133,12 @@ def _on_this_machine(job: Job) -> Ran:
             results.write(asked)
             cautions.extend(many.warnings(table, asked))
 
+        def warn_early(name: str, what: str) -> None:
+            sentence = many.early_warning(name, what)
+            if sentence is not None and not quiet:
+                caution(sentence)
+
+        on_many_matches.set(warn_early)
         for table, earliest_later in inputs.batches(program.layout):
             if session is None:
                 statistics = key_statistics(program.queries, table, program.layout)

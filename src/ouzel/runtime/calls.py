@@ -55,7 +55,7 @@ class _Job:
     """A call in progress. Flags hold its state; queues only wake up threads that wait for a flag."""
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], *, gives_rows: bool) -> None:
-        self.work: Callable[[], Any] | None = lambda: contextvars.copy_context().run(function, *args)
+        self.work: Callable[[], Any] | None = partial(contextvars.copy_context().run, function, *args)
         self.gives_rows = gives_rows
         self.process = os.getpid()
         self.claim = _thread.allocate_lock()

@@ -1,8 +1,9 @@
 """Warnings about answers that are empty, incomplete for a simple reason, or larger than expected.
 
 `EmptyAnswers` finds types that no event has and windows of a few microseconds. `AbsentColumns` finds columns that a
-query compares but that no event of a type fills. `ManyMatches` finds queries without a strategy that
-have several matches for each last event. `simultaneous_events` counts events that have the time and key of another.
+query compares but that no event of a type fills. `ManyMatches` finds queries without a strategy that have several
+matches for each last event, and repetitions before they list very many. `simultaneous_events` counts events that have
+the time and key of another.
 """
 
 from __future__ import annotations
@@ -201,6 +202,12 @@ class ManyMatches:
         self._layout = program.layout
         # The types of the last event, by query; a query is removed once it was warned of.
         self._watched: dict[str, tuple[str, ...] | None] = {}
+        # The names of queries whose repetitions may have a match for every subset of events.
+        self._repeating = {
+            name
+            for name, given in queries.items()
+            if isinstance(given, Query) and given.tree.output is None and not given.tree.aggregates
+        }
         for query in program.queries:
             given = queries.get(query.name)
             # A match that ends with a negative component ends with its window, not with an event.
@@ -209,6 +216,20 @@ class ManyMatches:
                 types = [component.types for component in query.lasts]
                 known = tuple(dict.fromkeys(name for names in types for name in names or ()))
                 self._watched[query.name] = None if None in types else known
+
+    def early_warning(self, name: str, what: str) -> str | None:
+        """A sentence about a query that is about to list what it has many of; given once, by the first thread."""
+        try:
+            self._repeating.remove(name)
+        except KeyError:
+            return None
+        self._watched.pop(name, None)
+        return (
+            f"query {quoted(name)} has {what}, so far: under skip_till_any_match, the default strategy, a repetition "
+            "has a match for every subset of its events. skip_till_next_match takes every event that fits, OUTPUT "
+            "NON_OVERLAPPING gives one match for each incident, OUTPUT COMPRESSED all as a graph, AGG COUNT counts. "
+            "OUTPUT ALL lists all matches without this warning"
+        )
 
     def may_warn(self, answers: Mapping[str, pa.Table]) -> bool:
         """Whether `warnings` has to look at the events of these answers."""
@@ -219,11 +240,13 @@ class ManyMatches:
         for name in list(self._watched):
             if name not in answers or answers[name].num_rows < MATCHES_MIN:
                 continue
+            found = answers[name].num_rows
             ratio = self._matches_per_last_event(events, answers[name], self._watched[name])
             if ratio >= MATCHES_PER_LAST_EVENT:
                 del self._watched[name]
+                bound = "or more " if found > MATCHES_COUNTED else ""
                 yield (
-                    f"query {quoted(name)} found {answers[name].num_rows:,} matches, {ratio:.1f} for each last event: "
+                    f"query {quoted(name)} found {found:,} matches, {ratio:,.1f} {bound}for each last event: "
                     "without a strategy every combination of events is a match. OUTPUT NON_OVERLAPPING gives one match "
                     "for each incident, skip_till_next_match takes only the next event that fits, AGG COUNT counts. "
                     "OUTPUT ALL keeps all matches without this warning"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import timedelta
-from pathlib import PurePath
+from functools import partial
+from pathlib import Path, PurePath
+from threading import get_ident
 from typing import Any, TypedDict, Unpack, overload
 
 import pyarrow as pa
@@ -19,12 +23,14 @@ from ouzel.runtime.empty_answers import AbsentColumns, EmptyAnswers, ManyMatches
 from ouzel.runtime.feeder import Feeder
 from ouzel.runtime.inbox import SMALL_ROWS
 from ouzel.runtime.input_binder import InputBinder
-from ouzel.runtime.limits import Limits, limits_of
+from ouzel.runtime.limits import Limits, limits_of, on_many_matches
 from ouzel.runtime.problems import Answers, Problem
 from ouzel.runtime.program import Program
 from ouzel.runtime.session import Session
 from ouzel.runtime.threads import answers
 from ouzel.sealing import SNAPSHOT, decoding
+
+_PACKAGE = f"{Path(__file__).parent.parent}{os.sep}"
 
 
 class MatchOptions(TypedDict, total=False):
@@ -77,6 +83,8 @@ def match(
 ) -> pa.Table | dict[str, pa.Table]:
     """All matches of a query in a finite input, as a pyarrow Table; for several queries a dictionary of tables.
 
+    `.to_pandas()` and `polars.from_arrow(…)` convert a table, and DuckDB reads it by the name of its variable.
+
     `events` is a pyarrow, polars, pandas or DuckDB table, a list of dictionaries, the path of a Parquet, CSV or JSON
     Lines file, or a dictionary of such inputs by event type. `time` and `type` name its columns; with `type=None` all
     events have the type that the query names. `params` gives the values of `:name` in a text. `model` is the loss
@@ -115,12 +123,17 @@ def match_without(
     binder = InputBinder(queries, limits=limits_of(limits), rules_off=rules_off, **options)
     count = thread_count(threads)
     wide = binder.table(events)
-    answered = interruptible(answers, binder.program, wide, count)
+    many = ManyMatches(binder.program, queries)
+    token = on_many_matches.set(partial(_warn_early, many, get_ident()))
+    try:
+        answered = interruptible(answers, binder.program, wide, count)
+    finally:
+        on_many_matches.reset(token)
     _warn_of_empty(binder.program, wide, answered)
     absent = AbsentColumns(binder.program)
     absent.look_at(wide)
     _warn_of_absent(absent, stacklevel=3)
-    _warn_of_many(ManyMatches(binder.program, queries), wide, answered, stacklevel=3)
+    _warn_of_many(many, wide, answered, stacklevel=3)
     ties = simultaneous_events(binder.program, wide)
     if ties is not None:
         warnings.warn(ties, OrderWarning, stacklevel=3)
@@ -148,6 +161,19 @@ def _warn_of_absent(absent: AbsentColumns, stacklevel: int) -> None:
 def _warn_of_many(many: ManyMatches, events: pa.Table, answers: dict[str, pa.Table], stacklevel: int) -> None:
     for sentence in many.warnings(events, answers):
         warnings.warn(sentence, ManyMatchesWarning, stacklevel=stacklevel + 1)
+
+
+def _warn_early(many: ManyMatches, thread: int, name: str, what: str) -> None:
+    """Warn while a call runs. The warning has the place where the thread of the caller has called."""
+    sentence = many.early_warning(name, what)
+    if sentence is None:
+        return
+    frame = sys._current_frames()[thread]
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    registry = frame.f_globals.setdefault("__warningregistry__", {})
+    place = frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__", "__main__")
+    warnings.warn_explicit(sentence, ManyMatchesWarning, *place, registry=registry)
 
 
 class Engine(Feeder[str]):
@@ -224,6 +250,10 @@ class Engine(Feeder[str]):
         if wide is not None and self._many is not None:
             _warn_of_many(self._many, wide, answers, stacklevel=3)
         return answers
+
+    def _warn_early(self, name: str, what: str) -> None:
+        if self._many is not None:
+            _warn_early(self._many, self._caller, name, what)
 
     def _push_small(self, session: Session, events: Any) -> dict[str, pa.Table]:
         newest = session.push_small(events)

@@ -9,6 +9,8 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
+from threading import get_ident
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
@@ -19,6 +21,7 @@ from ouzel.errors import InputError, ProblemWarning, QueryError, argument
 from ouzel.lang.vocabulary import NANOSECONDS_OF_UNIT
 from ouzel.runtime.calls import Calls, exclusive
 from ouzel.runtime.layout import ARRIVAL, tick_of, ticks_of
+from ouzel.runtime.limits import on_many_matches
 from ouzel.runtime.problems import Answers, Problem
 from ouzel.runtime.session import EARLIEST, LATEST, Session
 
@@ -39,6 +42,7 @@ class Feeder(ABC, Generic[K]):
         self._finished = False
         self._calls = Calls()
         self._warned = 0
+        self._caller = get_ident()
 
     @abstractmethod
     def _nothing(self) -> dict[K, pa.Table]:
@@ -174,7 +178,16 @@ class Feeder(ABC, Generic[K]):
 
     def _answered(self, work: Callable[..., dict[K, pa.Table]], *args: Any, brief: bool = False) -> Answers[K]:
         """Rows by query; a warning for each query that has stopped, and its error if no query is left."""
-        rows = self._calls.run(work, *args, brief=brief)
+        self._caller = get_ident()
+        errors: list[Warning] = []
+        token = on_many_matches.set(partial(self._warn_completely, errors))
+        try:
+            rows = self._calls.run(work, *args, brief=brief)
+        finally:
+            on_many_matches.reset(token)
+        if errors:
+            self._calls.owe(rows)
+            raise errors[0]
         self._warn_of_columns()
         if self._session is None or not self._session.problems:
             return Answers(rows)
@@ -185,6 +198,16 @@ class Feeder(ABC, Generic[K]):
             warnings.warn(f"{problem.reason}; the other queries continue", ProblemWarning, stacklevel=4)
         self._warned = len(problems)
         return Answers(rows).stopped(self._stopped())
+
+    def _warn_completely(self, errors: list[Warning], name: str, what: str) -> None:
+        """Warn while a call changes the state. A filter that turns warnings into errors must not stop it half-way."""
+        try:
+            self._warn_early(name, what)
+        except Warning as error:
+            errors.append(error)
+
+    def _warn_early(self, name: str, what: str) -> None:
+        """Warn of a query before it lists many matches."""
 
     def _warn_of_columns(self) -> None:
         """Warn of columns that a query reads but that never have a value."""

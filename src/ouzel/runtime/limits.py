@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -13,6 +14,16 @@ from ouzel.errors import InputError, LimitError
 _ANSWER_EVENTS_MIN = 1 << 20
 _ANSWER_EVENTS_PER_MATCH = 8
 _ADVICE = "a smaller WITHIN window, a more selective WHERE"
+
+# Called with the name of a query and what it has many of, before it lists them. Threads that work together share it.
+on_many_matches: ContextVar[Callable[[str, str], None] | None] = ContextVar("on_many_matches", default=None)
+
+
+def report_many(query: str, what: str) -> None:
+    """Report a query that has many matches before it lists them."""
+    report = on_many_matches.get()
+    if report is not None:
+        report(query, what)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ Numbers are made unsigned before they are used as an index: numba checks signed 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -37,7 +38,7 @@ from ouzel.engines.kleene.graph_state import (
     may_follow,
     reserve_cells,
 )
-from ouzel.engines.kleene.state import Status
+from ouzel.engines.kleene.state import MANY, Status
 from ouzel.engines.kleene.tables import ByPlace, Form, RunEvents, RunTables
 from ouzel.kernels.events import NEVER, oldest_alive, push_negative
 from ouzel.kernels.jit import helper, kernel
@@ -315,9 +316,10 @@ def scan_graph(
     output: GraphOutput,
     *,
     listed: bool = True,
+    on_many: Callable[[int], None] | None = None,
 ) -> GraphProgress:
     """Read the events in slots first to last - 1. Append the matches they complete to the output or, if not `listed`,
-    the cells that complete them.
+    the cells that complete them. `on_many` is called before the many matches of one event are listed.
 
     >>> from ouzel.engines.kleene.graph_state import new_graph_output, new_graph_state
     >>> from ouzel.engines.kleene.tables import RunPlace, build_run_tables, new_events
@@ -339,6 +341,9 @@ def scan_graph(
         if status == Status.NODES_FULL:
             state = reserve_cells(tables, state, 2 * state.cells.event.size + cells_per_event(tables))
         elif status == Status.OUTPUT_FULL:
+            wanted = int(output.found[2]) - int(output.found[0])
+            if wanted >= MANY and on_many is not None:
+                on_many(wanted)
             output = larger_graph_output(output)
         elif status != Status.DONE or position == last:
             return GraphProgress(Status(status), position, state, output)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -126,10 +127,19 @@ class Kernel(Protocol):
 class RunsKernel:
     """Single runs (NFA^b)."""
 
-    def __init__(self, tables: RunTables, number_slots: tuple[int, ...], limits: Limits, *, listed: bool) -> None:
+    def __init__(
+        self,
+        tables: RunTables,
+        number_slots: tuple[int, ...],
+        limits: Limits,
+        *,
+        listed: bool,
+        on_many: Callable[[int], None] | None = None,
+    ) -> None:
         self._tables = tables
         self._limits = limits
         self._listed = listed
+        self._on_many = on_many
         # Matches that were listed early, to make room for the nodes of runs.
         self._found: list[Found] = []
         self._state = new_run_state(tables, len(number_slots), 1, 1, number_slots=number_slots)
@@ -154,7 +164,7 @@ class RunsKernel:
     def read(self, events: RunEvents, first: int, last: int, keys: int) -> Status:
         self._state = reserve(self._tables, self._state, len(events.end), keys)
         while True:
-            progress = scan(self._tables, self._state, events, first, last, self._output)
+            progress = scan(self._tables, self._state, events, first, last, self._output, self._on_many)
             self._state, self._output, first = progress.state, progress.output, progress.position
             if progress.status is Status.NODE_LIMIT and self._may_write_out(int(events.end[first])):
                 found = self._written_out(events)
@@ -308,10 +318,19 @@ _PLAIN = ("key_head", "key_runs", "key_oldest", "key_mark", "started", "negative
 class GraphKernel:
     """All partial matches in one graph."""
 
-    def __init__(self, tables: RunTables, number_slots: tuple[int, ...], limits: Limits, *, listed: bool) -> None:
+    def __init__(
+        self,
+        tables: RunTables,
+        number_slots: tuple[int, ...],
+        limits: Limits,
+        *,
+        listed: bool,
+        on_many: Callable[[int], None] | None = None,
+    ) -> None:
         self._tables = tables
         self._limits = limits
         self._listed = listed
+        self._on_many = on_many
         self._state = new_graph_state(tables, len(number_slots), number_slots=number_slots)
         self._output = new_graph_output(tables)
 
@@ -334,7 +353,9 @@ class GraphKernel:
             # Most events make one cell, and the next call may still find some of them.
             cells = max(cells + cells // 4, 2 * len(self._state.cells.event))
             self._state = reserve_cells(self._tables, self._state, cells)
-        progress = scan_graph(self._tables, self._state, events, first, last, self._output, listed=self._listed)
+        progress = scan_graph(
+            self._tables, self._state, events, first, last, self._output, listed=self._listed, on_many=self._on_many
+        )
         self._state, self._output = progress.state, progress.output
         return progress.status
 

@@ -30,7 +30,7 @@ from ouzel.runtime import codes
 from ouzel.runtime.buffer import LATEST, Block, StreamBuffer, chosen, cut, expiry_bound
 from ouzel.runtime.inbox import SmallBatch
 from ouzel.runtime.layout import Layout, output_columns
-from ouzel.runtime.limits import Limits
+from ouzel.runtime.limits import Limits, report_many
 from ouzel.runtime.operator import NO_TICKS, Answer, Found, StreamOperator
 from ouzel.runtime.output import Matches, Output, joined_matches
 from ouzel.runtime.snapshot import Reader, Writer
@@ -92,7 +92,14 @@ class KleeneOperator(StreamOperator[RunEvents]):
         self._tables = tables
         self._is_compressed = self._query.output.form is OutputForm.COMPRESSED
         kernel = GraphKernel if plan.kernel is RunKernel.GRAPH else RunsKernel
-        self._kernel: Kernel = kernel(tables, lowered.number_slots, limits, listed=not self._is_compressed)
+        is_any = self._query.strategy is Strategy.SKIP_TILL_ANY_MATCH
+        self._kernel: Kernel = kernel(
+            tables,
+            lowered.number_slots,
+            limits,
+            listed=not self._is_compressed,
+            on_many=self._report_many if is_any else None,
+        )
         # The number of events of each partition so far, and of the whole stream.
         self._counts = np.zeros(1, np.int64)
         self._total = np.zeros(1, np.int64)
@@ -205,6 +212,10 @@ class KleeneOperator(StreamOperator[RunEvents]):
         block = replace(block, events=block.events._replace(position=position, sequence=sequence))
         playing = np.flatnonzero(block.events.roles)
         return block if len(playing) == block.count else chosen(block, playing)
+
+    def _report_many(self, count: int) -> None:
+        graph = self._run_plan.kernel is RunKernel.GRAPH
+        report_many(self._query.name, f"{count:,} {'matches that end with one event' if graph else 'partial matches'}")
 
     def _check(self, status: Status) -> None:
         if status is Status.MATCH_LIMIT:

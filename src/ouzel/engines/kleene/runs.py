@@ -10,6 +10,7 @@ does not depend on the length of the run. Only a test on v[i] that a later compo
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,6 +49,7 @@ from ouzel.engines.kleene.run_index import (
 )
 from ouzel.engines.kleene.runs_loop import scan_loop, scan_loop_indexed
 from ouzel.engines.kleene.state import (
+    MANY,
     START,
     Counter,
     RunOutput,
@@ -72,6 +74,8 @@ _START = np.int32(START)
 _COMPARED_MAX = 32
 # The number of nodes after the first growth, large enough that it seldom grows again.
 _NODES_MIN = 4096
+# Many runs for each event are choices among the same events.
+_RUNS_PER_EVENT = 16
 # The largest size of all nodes in bytes, and the additional bytes per allowed run.
 _NODE_BYTES_MIN = 1 << 24
 _NODE_BYTES_PER_RUN = 256
@@ -86,10 +90,19 @@ class Progress(NamedTuple):
     output: RunOutput
 
 
-def scan(tables: RunTables, state: RunState, events: RunEvents, first: int, last: int, output: RunOutput) -> Progress:
+def scan(
+    tables: RunTables,
+    state: RunState,
+    events: RunEvents,
+    first: int,
+    last: int,
+    output: RunOutput,
+    on_many: Callable[[int], None] | None = None,
+) -> Progress:
     """Read the events in slots first to last - 1 and append the matches they complete to the output.
 
     All events of a tick must be in one call. Continue with the state and output of the result: they may have grown.
+    `on_many` is called when there are many runs for each event, because they may double with the next one.
 
     >>> from ouzel.engines.kleene.tables import RunPlace, build_run_tables, new_events
     >>> from ouzel.engines.kleene.state import new_run_output, new_run_state
@@ -123,6 +136,9 @@ def scan(tables: RunTables, state: RunState, events: RunEvents, first: int, last
                 break
             state = roomy
         elif status == Status.RUNS_FULL:
+            runs = int(state.counters[Counter.RUNS])
+            if runs >= max(MANY, _RUNS_PER_EVENT * (last - tables.reserved)) and on_many is not None:
+                on_many(runs)
             # Runs that are found by value seldom all move at once.
             state = reserve_runs(tables, state, 2 * state.runs.node.size + (0 if state.trees.on[0] else need))
         elif status == Status.OUTPUT_FULL:

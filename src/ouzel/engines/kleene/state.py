@@ -42,6 +42,10 @@ class Counter(IntEnum):
     TOO_LONG = 12  # 1: the matches of a timestamp have too many events for the form of output to choose among them
 
 
+# From this number on, the matches of one event and the runs of few events are worth a warning before there are more.
+MANY = 100_000
+
+
 class Status(IntEnum):
     """How a call ended."""
 
