@@ -183,13 +183,13 @@ def stream(console: Console, spark: Any, events: pa.Table, query: ouzel.Query, f
     rows: list[pa.Table] = []
 
     def show(frame: Any, number: int) -> None:
-        """Spark calls it with the matches of each micro-batch."""
+        """Spark calls it with the matches of each micro-batch. Its numbers have gaps: some only move the watermark."""
         table = frame.toArrow()
         rows.append(table)
         if table.num_rows:
             last = table.slice(table.num_rows - 1).to_pylist()[0]
             console.print(
-                f"  micro-batch {number}: {table.num_rows} thefts; "
+                f"  answer {sum(bool(one.num_rows) for one in rows)}: {table.num_rows} thefts; "
                 f"the last is {last['tag']} from shelf {last['shelf']}, at {last['end']:%H:%M:%S}"
             )
 

@@ -105,8 +105,8 @@ def _numba() -> Any:
     return importlib.import_module("ouzel.kernels.numba_jit")
 
 
-def _choose() -> tuple[str, Any]:
-    """The mode of this process, and the library."""
+def _choose() -> tuple[str, Any, str]:
+    """The mode of this process, the library, and why there is none."""
     is_disabled = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
     mode = os.environ.get("OUZEL_KERNELS") or ("python" if is_disabled else "")
     if mode not in ("", "library", "jit", "python"):
@@ -114,15 +114,11 @@ def _choose() -> tuple[str, Any]:
     if mode in ("", "library"):
         library, fault = _load_library()
         if not fault:
-            return "library", library
+            return "library", library, ""
         if mode == "library":
             raise ImportError(f"the compiled kernels cannot be used: {fault}")
-        if library is not None:
-            sys.stderr.write(f"ouzel: numba compiles the kernels: {fault}\n")
-        mode = "jit"
-    if mode == "jit" and importlib.util.find_spec("numba") is None:
-        raise ImportError("there are no compiled kernels for this platform; install numba: pip install 'ouzel[jit]'")
-    return mode, None
+        return "jit", None, fault
+    return mode, None, f"OUZEL_KERNELS={mode}"
 
 
 def _load_library() -> tuple[Any, str]:
@@ -130,9 +126,9 @@ def _load_library() -> tuple[Any, str]:
     try:
         library = importlib.import_module("ouzel.kernels._library")
     except ModuleNotFoundError:
-        return None, "there are none; `make kernels` builds them in a checkout"
+        return None, "there is no library; " + ("run `make kernels`" if BUILD.is_dir() else "a wheel for Linux has one")
     except ImportError as error:
-        return (), f"{error}"
+        return None, f"{error}"
     if BUILD.is_dir() and library.digest != sources_digest():
         return library, "the library is older than its sources; run `make kernels`"
     return library, ""
@@ -187,4 +183,6 @@ def read(file: Path) -> bytes:
     return text
 
 
-MODE, LIBRARY = _choose()
+MODE, LIBRARY, WITHOUT_LIBRARY = _choose()
+if MODE == "jit" and importlib.util.find_spec("numba") is None:
+    raise ImportError("there are no compiled kernels for this platform; install numba: pip install 'ouzel[jit]'")

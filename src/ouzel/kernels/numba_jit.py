@@ -42,9 +42,18 @@ def compiled(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
     """A function that numba compiles at its first call; whatever it calls of ours becomes one, too."""
     dispatcher = numba.njit(**options)(_with_compiled_callees(function))
     folder = cache_folder()
-    if folder is not None:
-        dispatcher._cache = _Cache(function, folder / digest(Path(function.__code__.co_filename)))
+    place = None if folder is None else folder / digest(Path(function.__code__.co_filename))
+    dispatcher._cache = _Cache(function, place)
     return dispatcher
+
+
+@functools.cache
+def _announce() -> None:
+    """Say once per process why the first call takes long."""
+    if jit.MODE == "jit":
+        reason = jit.WITHOUT_LIBRARY
+        sys.stderr.write(f"ouzel: numba compiles the kernels of this query, for up to half a minute ({reason})\n")
+        sys.stderr.flush()
 
 
 def _with_compiled_callees(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -114,7 +123,7 @@ INTRINSICS = {"load_word": load_word, "store_word": store_word}
 class _Cache(NullCache):  # type: ignore[misc]
     """The machine code of one function on disk: a file for each signature and processor, with a checksum."""
 
-    def __init__(self, function: Callable[..., Any], folder: Path) -> None:
+    def __init__(self, function: Callable[..., Any], folder: Path | None) -> None:
         self._folder = folder
         self._name = (
             f"{Path(function.__code__.co_filename).stem}.{function.__name__}-{function.__code__.co_firstlineno}"
@@ -126,7 +135,14 @@ class _Cache(NullCache):  # type: ignore[misc]
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         target.refresh()
-        path = self._path(signature, target.codegen())
+        found = None if self._folder is None else self._stored(self._path(self._folder, signature, target.codegen()))
+        if found is None:
+            _announce()
+            return None
+        return CompileResult._rebuild(target, *pickle.loads(found))
+
+    @staticmethod
+    def _stored(path: Path) -> bytes | None:
         try:
             sealed = path.read_bytes()
         except OSError:
@@ -136,11 +152,13 @@ class _Cache(NullCache):  # type: ignore[misc]
             with contextlib.suppress(OSError):
                 path.unlink()
             return None
-        return CompileResult._rebuild(target, *pickle.loads(sealed[_SEAL_BYTES:]))
+        return sealed[_SEAL_BYTES:]
 
     def save_overload(self, signature: Any, result: Any) -> None:
+        if self._folder is None:
+            return
         body = dumps(result._reduce())
-        path = self._path(signature, result.codegen)
+        path = self._path(self._folder, signature, result.codegen)
         unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
         # The function is compiled and runs. If the disk is full, the next process compiles it again.
         with contextlib.suppress(OSError):
@@ -153,9 +171,9 @@ class _Cache(NullCache):  # type: ignore[misc]
             finally:
                 unfinished.unlink(missing_ok=True)
 
-    def _path(self, signature: Any, codegen: Any) -> Path:
+    def _path(self, folder: Path, signature: Any, codegen: Any) -> Path:
         form = hashlib.sha256(repr((str(signature), codegen.magic_tuple())).encode()).hexdigest()[:16]
-        return self._folder / f"{self._name}-{form}"
+        return folder / f"{self._name}-{form}"
 
 
 @functools.cache
