@@ -46,7 +46,7 @@ SPARK := $(PYTEST) --numprocesses 2 --dist loadfile
 
 test-quick: export OUZEL_RANDOM_SHARE = 0.1
 test-quick: $(READY)  ## golden cases and a tenth of the random ones, in a minute
-	$(UNCOMPILED) -q -m "quick and not spark and not long" tests $(ARGS)
+	$(UNCOMPILED) -q -m "quick and not thorough and not spark and not long" tests $(ARGS)
 
 test-fast: export OUZEL_RANDOM_SHARE = 0.3
 test-fast: kernels  ## all but Spark, in two minutes once the kernels are compiled

@@ -8,16 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from ouzel.engines.aggregate.plan import NAMES
 from ouzel.engines.kleene.plan import RunKernel
 from ouzel.errors import QueryError
 from ouzel.plan.choose import all_rules
 from tests.golden.answers import Answer, disagreement
-from tests.golden.embedded import explained
+from tests.golden.embedded import Embedded, OneByOne, explained, rules_that_act
 from tests.golden.fill import Disputed, fill_file, filled
 from tests.golden.format import FOLDER, Block, Case, CaseError, read_all, read_file, read_text
-from tests.golden.ways import Oracle, Way, all_ways
+from tests.golden.ways import Binder, Oracle, Way, all_ways
 
 pytestmark = pytest.mark.quick
 
@@ -30,8 +31,16 @@ CASES_MIN = 150  # a guard against files that are no longer found
 GAPS = {(way.name, case.identity): way.gap(case) for way in WAYS for case in CASES}
 
 
-def _runs() -> Iterator[tuple[Case, Way]]:
-    return ((case, way) for way in WAYS for case in CASES if GAPS[way.name, case.identity] is None)
+def _runs() -> Iterator[ParameterSet]:
+    for way in WAYS:
+        for case in CASES:
+            if GAPS[way.name, case.identity] is None:
+                yield pytest.param(case, way, marks=[pytest.mark.thorough] if _is_thorough(case, way) else [])
+
+
+def _is_thorough(case: Case, way: Way) -> bool:
+    """Whether another way does all that this one does, and more."""
+    return (isinstance(way, Binder) and case.expected_error is None) or (type(way) is OneByOne and not way.restored)
 
 
 def _identity(value: object) -> str:
@@ -49,6 +58,14 @@ def test_case(case: Case, way: Way) -> None:
     if answers is not None:
         found = disagreement(case, answers)
         assert found is None, f"{case.file}.case, line {case.line_number}, {way.name}: {found}"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("case", [case for case in CASES if case.expected_error is None], ids=_identity)
+def test_each_rule_off_alone(case: Case) -> None:
+    for rule in rules_that_act(case):
+        found = disagreement(case, Embedded(rules_off=[rule]).run(case))
+        assert found is None, f"{case.file}.case, line {case.line_number}, without {rule}: {found}"
 
 
 EXPLAINED = [(case, block) for case in CASES for block in case.explanations]

@@ -175,20 +175,6 @@ class InSet(OneByOne):
         }
 
 
-class WithoutRule(Embedded):
-    """`ouzel.match` without one rule of the planner, for the cases on which the rule acts."""
-
-    def __init__(self, rule: str) -> None:
-        super().__init__(f"embedded, without {rule}", [rule])
-        self.rule = rule
-
-    def gap(self, case: Case) -> str | None:
-        reason = super().gap(case)
-        if reason is None and self.rule not in rules_that_act(case):
-            return "the rule changes no plan of these cases"
-        return reason
-
-
 @cache
 def program_of(case: Case) -> Program:
     schemas = {name: table.schema for name, table in case.inputs.items()}
@@ -220,7 +206,6 @@ def embedded_ways() -> tuple[Embedded, ...]:
     return (
         Embedded(),
         Embedded("embedded, rules off", [rule.name for rule in all_rules()]),
-        *(WithoutRule(rule.name) for rule in all_rules()),
         OneByOne("engine, one by one"),
         OneByOne("engine, restored", restored=True),
         InSet("query set"),

@@ -59,6 +59,7 @@ def returned(table: pa.Table, where: str, pattern: str, columns: str) -> list[tu
     return sorted(tuple(value for name, value in row.items() if name not in ("start", "end")) for row in rows)
 
 
+@pytest.mark.thorough
 def test_hundreds_of_alternatives_over_one_event(table: pa.Table) -> None:
     events = table.to_pylist()
     passing = [row["time"] for row in events if row["type"] == "A" and holds(row["x"], row["y"])]
@@ -68,6 +69,7 @@ def test_hundreds_of_alternatives_over_one_event(table: pa.Table) -> None:
     assert returned(table, f"NOT {pairs('a')}", "A a", "a.time AS t") == [(time,) for time in failing]
 
 
+@pytest.mark.thorough
 def test_hundreds_of_alternatives_over_two_events(table: pa.Table) -> None:
     events = table.to_pylist()
     want = [
@@ -81,6 +83,7 @@ def test_hundreds_of_alternatives_over_two_events(table: pa.Table) -> None:
     assert returned(table, pairs("a", "b"), "SEQ(A a, B b)", "a.time AS t, b.time AS u") == sorted(want)
 
 
+@pytest.mark.thorough
 def test_hundreds_of_alternatives_of_negation_and_kleene(table: pa.Table) -> None:
     events = table.to_pylist()
     forbidding = [row["time"] for row in events if row["type"] == "B" and holds(row["x"], row["y"])]

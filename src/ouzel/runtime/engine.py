@@ -33,8 +33,8 @@ from ouzel.sealing import SNAPSHOT, decoding
 _PACKAGE = f"{Path(__file__).parent.parent}{os.sep}"
 
 
-class MatchOptions(TypedDict, total=False):
-    """The options of `match`, for type checkers: its overloads have them in common."""
+class QueryOptions(TypedDict, total=False):
+    """The options of every function that runs queries, for type checkers."""
 
     params: Mapping[str, Any] | None
     time: str
@@ -43,20 +43,18 @@ class MatchOptions(TypedDict, total=False):
     time_unit: str | None
     limits: Limits | Mapping[str, int] | None
     model: LossModel | None
+
+
+class MatchOptions(QueryOptions, total=False):
+    """The options of `match`."""
+
     threads: int | None
 
 
-class StreamOptions(TypedDict, total=False):
+class StreamOptions(QueryOptions, total=False):
     """The options of `stream`."""
 
-    params: Mapping[str, Any] | None
-    time: str
-    type: str | None
-    order: Collection[str]
     max_delay: int | str | timedelta
-    time_unit: str | None
-    limits: Limits | Mapping[str, int] | None
-    model: LossModel | None
     schema: pa.Schema | Mapping[str, pa.Schema] | None
 
 

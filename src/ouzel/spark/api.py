@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, TypedDict, Unpack, cast, overload
+from typing import Any, Unpack, cast, overload
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -19,6 +19,7 @@ from ouzel.loss import LossModel
 from ouzel.plan.explain import explanation, render_explanation
 from ouzel.prepared import OneQuery, Queries, Query, SeveralQueries, as_queries, is_one
 from ouzel.runtime.empty_answers import EmptyAnswers
+from ouzel.runtime.engine import QueryOptions
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.output import output_schema
 from ouzel.spark.batch import Matches, SliceHint, match_one, match_several, plan_distributions
@@ -33,16 +34,9 @@ from ouzel.spark.versions import from_arrow, to_arrow
 from ouzel.spark.worker import LATE_COLUMN, Memory, expand_rows
 
 
-class MatchOptions(TypedDict, total=False):
-    """The options of `match`, for type checkers: its overloads and `matching` have them in common."""
+class MatchOptions(QueryOptions, total=False):
+    """The options of `match` and `matching`, for type checkers."""
 
-    params: Mapping[str, Any] | None
-    time: str
-    type: str | None
-    order: Collection[str]
-    time_unit: str | None
-    limits: Limits | Mapping[str, int] | None
-    model: LossModel | None
     max_delay: int | str | timedelta | None
     idle_timeout: str | timedelta | None
     buckets: int | None

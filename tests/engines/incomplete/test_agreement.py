@@ -45,8 +45,8 @@ def lacks_priors(case: IncompleteCase) -> bool:
 
 
 def test_without_loss_the_answers_are_those_of_an_exact_query() -> None:
-    matching = 0
-    for number in range(150):
+    matching, cases = 0, case_count(150)
+    for number in range(cases):
         case = random_case(random.Random(f"lossless {number}"), "incomplete")
         exact = re.sub(r"THRESHOLD .*\n?|OUTPUT BEST\n?", "", case.text)
         lossless = case._replace(text=exact + "\nTHRESHOLD 0", model=ouzel.LossModel())
@@ -57,7 +57,7 @@ def test_without_loss_the_answers_are_those_of_an_exact_query() -> None:
         want = case.read({**row, "missing": [], "score": 1.0, "probability": 1.0} for row in rows)
         matching += bool(want)
         assert matched(lossless) == want, f"case {number}:\n{lossless.text}"
-    assert matching > 20
+    assert cases < 150 or matching > 20
 
 
 def test_a_broken_bound_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

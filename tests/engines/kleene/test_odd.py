@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from functools import cache
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -65,6 +66,7 @@ def events(written: str, seed: int) -> list[Event]:
     return found
 
 
+@cache
 def odd_cases() -> list[tuple[str, RandomCase]]:
     """All of them; tests take every so many."""
     found = []
@@ -82,7 +84,6 @@ def odd_cases() -> list[tuple[str, RandomCase]]:
     return found
 
 
-CASES = odd_cases()
 # Every 101st: a prime, so that all streams, patterns and forms come together in turn.
 STEP = 101
 
@@ -90,14 +91,14 @@ STEP = 101
 @pytest.mark.filterwarnings("ignore:query .query. found nothing")
 @pytest.mark.parametrize("part", range(4))
 def test_odd_cases(part: int) -> None:
-    check_odd(CASES[part * STEP :: 4 * STEP])
+    check_odd(odd_cases()[part * STEP :: 4 * STEP])
 
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:query .query. found nothing")
 @pytest.mark.parametrize("part", range(50))
 def test_all_odd_cases(part: int) -> None:
-    check_odd(CASES[part::50])
+    check_odd(odd_cases()[part::50])
 
 
 def check_odd(cases: list[tuple[str, RandomCase]]) -> None:
@@ -111,7 +112,7 @@ def check_odd(cases: list[tuple[str, RandomCase]]) -> None:
 @pytest.mark.filterwarnings("ignore:query .query. found nothing")
 def test_compressed_rows_from_a_file_list_first_and_sampled_matches(tmp_path: Path) -> None:
     listed = 0
-    for name, case in CASES[::37]:
+    for name, case in odd_cases()[::37]:
         if "COMPRESSED" not in case.text or not case.events:
             continue
         pq.write_table(ouzel.match(case.table, case.query, **COLUMNS), tmp_path / "rows.parquet")

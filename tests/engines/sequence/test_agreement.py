@@ -32,11 +32,12 @@ def test_random_sequences(part: int) -> None:
 
 @pytest.mark.parametrize("rule", [rule.name for rule in all_rules()])
 def test_each_rule_off(rule: str) -> None:
-    for number in range(40):
+    for number in range(case_count(40)):
         case = random_case(random.Random(f"rule {number}"), "sase")
         assert matched(case, rules_off=[rule]) == case.expected(), f"case {number}:\n{case.text}"
 
 
+SECOND_TESTS = case_count(30)
 TWO_TESTS = (
     "PATTERN SEQ(A a, B b, C c) WHERE [id, y] WITHIN 12",
     "PATTERN SEQ(A a, !(C n), B b) WHERE [id] AND [s] WITHIN 9",
@@ -50,12 +51,12 @@ TWO_TESTS = (
 @pytest.mark.parametrize("text", TWO_TESTS)
 def test_each_way_of_a_second_equivalence(way: KeyStrategy, text: str) -> None:
     matching = 0
-    for number in range(30):
+    for number in range(SECOND_TESTS):
         case = RandomCase(text, dense_events(random.Random(f"way {number}"), 24), None)
         want = case.expected()
         matching += bool(want)
         assert matched_by_key_strategy(case, way) == want, f"case {number}"
-    assert matching >= 3
+    assert SECOND_TESTS < 30 or matching >= 3
 
 
 def dense_events(rng: random.Random, count: int) -> list[Event]:
