@@ -147,7 +147,7 @@ class Matching:
             state, output = progress.state, progress.output
             yield state, output
             output.written[0] = 0
-            state.counters[Counter.SETTLED] = 0
+            state.counters[Counter.CHOSEN] = 0
 
     def written_out(self) -> tuple[int, int]:
         """(matches, events in them): everything, matches constructed batch by batch."""

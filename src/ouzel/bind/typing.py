@@ -68,7 +68,7 @@ def is_open_number(expression: Bound) -> bool:
     return isinstance(expression, Constant) and expression.type == FLOAT and isinstance(expression.value, Decimal)
 
 
-def settled(expression: Bound) -> Bound:
+def as_double(expression: Bound) -> Bound:
     """The expression with its type decided: no other operand makes an open number a decimal."""
     if isinstance(expression, Constant) and is_open_number(expression):
         assert isinstance(expression.value, Decimal)
@@ -79,7 +79,7 @@ def settled(expression: Bound) -> Bound:
 def operation(operator: str, operands: Sequence[Bound], result: Type, span: Span) -> Operation:
     # A duration is a constant. While its ticks are not known, a result computed from it has no type either.
     result = UNKNOWN if result == DURATION else result
-    return Operation(operator, tuple(settled(operand) for operand in operands), type=result, span=span)
+    return Operation(operator, tuple(as_double(operand) for operand in operands), type=result, span=span)
 
 
 def common_type(left: Type, right: Type) -> Type | None:
@@ -147,7 +147,7 @@ class Typing:
             assert isinstance(expression, Constant) and isinstance(expression.value, Decimal)
             if target.kind is Kind.DECIMAL:
                 return replace(expression, value=_at_scale(expression.value, target), type=target)
-            return settled(expression)
+            return as_double(expression)
         if have == target or UNKNOWN in (have, target):
             return expression
         if have.kind is Kind.TIMESTAMP and target.kind is Kind.TIMESTAMP and have.unit == target.unit:
@@ -244,7 +244,7 @@ class Typing:
             if self.time.type.kind is Kind.TIMESTAMP:
                 return self.converted(expression, duration_type(self.time.type.unit))
             return self.ticks(expression, None)
-        return settled(expression)
+        return as_double(expression)
 
     def tick_ns_of(self, expression: Bound) -> int | None:
         """The length of the ticks that an integer expression counts, if its parts show it."""

@@ -52,7 +52,7 @@ _ENDS = np.int32(-2)
 
 
 @helper(inline=True)
-def settle_graph(tables, state, events, output, points):
+def choose_in_graph(tables, state, events, output, points):
     """Append the chosen matches of the timestamp. Returns the status; if it is OUTPUT_FULL, call again for the rest.
 
     `points`: no event lasts.
@@ -72,7 +72,7 @@ def settle_graph(tables, state, events, output, points):
 def _choose(tables, state, events, key, output, points):
     """Append the chosen matches of a key."""
     cells = state.cells
-    now = state.counters[GraphCounter.MOMENT]
+    now = state.counters[GraphCounter.LAST_TIMESTAMP]
     oldest = oldest_alive(now, tables.window)
     mark = state.key_mark[key]
     if tables.form <= Form.FIRST:
@@ -107,12 +107,12 @@ def _choose(tables, state, events, key, output, points):
             passes = slot >= state.key_mark[key]
         if not passes:
             continue
-        if state.counters[GraphCounter.AT_MOMENT] == tables.max_matches_per_timestamp:
+        if state.counters[GraphCounter.MATCHES_AT_TIMESTAMP] == tables.max_matches_per_timestamp:
             return Status.MATCH_LIMIT
         status, skip_to = _write_path(tables, state, cell, key, output)
         if status != Status.DONE:
             return status
-        state.counters[GraphCounter.AT_MOMENT] += 1
+        state.counters[GraphCounter.MATCHES_AT_TIMESTAMP] += 1
         state.counters[GraphCounter.MATCHES] += 1
         if tables.form == Form.NON_OVERLAPPING:
             state.key_mark[key] = now
@@ -135,7 +135,7 @@ def _find_best(tables, state, events, key, oldest):
     stages = np.uint64(tables.stage_place.size)
     last_stage = np.uint32(tables.length - 1)
     base = np.uint64(key) * stages
-    now = state.counters[GraphCounter.MOMENT]
+    now = state.counters[GraphCounter.LAST_TIMESTAMP]
     waiting = np.int64(2**63 - 1)
     count = np.uint64(0)
     for stage in range(stages):
@@ -285,7 +285,7 @@ def _write_path(tables, state, start, key, output):
         if state.best[cell] == _ENDS:
             break
         cell = np.uint32(state.best[cell])
-    output.end[row] = state.counters[GraphCounter.MOMENT]
+    output.end[row] = state.counters[GraphCounter.LAST_TIMESTAMP]
     output.key[row] = key
     output.found[0] = row + np.uint64(1)
     output.found[1] = entry
@@ -367,9 +367,11 @@ def _scan(
     one = np.uint64(1)
     for slot in range(first, last + 1):
         at = np.uint64(slot)
-        if counters[GraphCounter.COMPLETED] > 0 and (slot == last or events.end[at] != counters[GraphCounter.MOMENT]):
+        if counters[GraphCounter.COMPLETED] > 0 and (
+            slot == last or events.end[at] != counters[GraphCounter.LAST_TIMESTAMP]
+        ):
             # A timestamp is complete: the form of output chooses among its matches.
-            status = settle_graph(tables, state, events, output, points)
+            status = choose_in_graph(tables, state, events, output, points)
             if status != Status.DONE:
                 return status, slot
         if slot == last:
@@ -377,9 +379,9 @@ def _scan(
         if counters[GraphCounter.CELLS] + 2 * stages > state.cells.event.size:
             return Status.NODES_FULL, slot
         now = events.end[at]
-        if now != counters[GraphCounter.MOMENT]:
-            counters[GraphCounter.MOMENT] = now
-            counters[GraphCounter.AT_MOMENT] = 0
+        if now != counters[GraphCounter.LAST_TIMESTAMP]:
+            counters[GraphCounter.LAST_TIMESTAMP] = now
+            counters[GraphCounter.MATCHES_AT_TIMESTAMP] = 0
         roles = events.roles[at]
         key = np.int64(events.key[at])
         measure = events.position[at] if tables.in_events else now
@@ -421,7 +423,7 @@ def _complete(tables, state, events, first, slot, oldest, output, listed):
     counters = state.counters
     rows = output.found[0]
     slots = output.found[1]
-    at_moment = counters[GraphCounter.AT_MOMENT]
+    at_moment = counters[GraphCounter.MATCHES_AT_TIMESTAMP]
     matches = counters[GraphCounter.MATCHES]
     roots = 0
     for cell in range(first, counters[GraphCounter.CELLS]):
@@ -440,7 +442,7 @@ def _complete(tables, state, events, first, slot, oldest, output, listed):
         since = max(oldest, state.cells.newest[here]) if tables.form == Form.LATEST else oldest
         status = _give_out(tables, state, events, cell, slot, since, output, listed)
         if status != Status.DONE:
-            counters[GraphCounter.AT_MOMENT] = at_moment
+            counters[GraphCounter.MATCHES_AT_TIMESTAMP] = at_moment
             counters[GraphCounter.MATCHES] = matches
             output.found[0] = rows
             output.found[1] = slots
@@ -612,7 +614,7 @@ def _give_out(tables, state, events, root, slot, oldest, output, listed):
         output.end[row] = events.end[slot]
         output.key[row] = events.key[slot]
         output.oldest[row] = oldest
-    state.counters[GraphCounter.AT_MOMENT] += output.found[0] - rows
+    state.counters[GraphCounter.MATCHES_AT_TIMESTAMP] += output.found[0] - rows
     state.counters[GraphCounter.MATCHES] += output.found[0] - rows
     return Status.DONE
 
@@ -629,7 +631,7 @@ def _list(tables, state, events, root, oldest, output):
     phase = state.phase
     rows = output.found[0]
     slots = output.found[1]
-    rows_max = rows + tables.max_matches_per_timestamp - state.counters[GraphCounter.AT_MOMENT]
+    rows_max = rows + tables.max_matches_per_timestamp - state.counters[GraphCounter.MATCHES_AT_TIMESTAMP]
     slots_max = tables.max_events
     has_room = True
     depth = 0

@@ -35,8 +35,8 @@ class GraphCounter(IntEnum):
     """Places in `GraphState.counters`."""
 
     CELLS = 0
-    MOMENT = 1  # the tick of the latest matches
-    AT_MOMENT = 2  # how many there were at it
+    LAST_TIMESTAMP = 1  # the tick of the latest matches
+    MATCHES_AT_TIMESTAMP = 2  # how many there were at it
     EVENTS = 3  # read
     TESTS = 4  # predicates between neighbours
     ROOTS = 5  # cells that complete matches
@@ -119,7 +119,7 @@ def new_graph_state(
     for reference, slot in enumerate(number_slots):
         bound[reference] = max(slot, 0)
     counters = np.zeros(len(GraphCounter), np.int64)
-    counters[GraphCounter.MOMENT] = INT64_MIN
+    counters[GraphCounter.LAST_TIMESTAMP] = INT64_MIN
     state = GraphState(
         cells=_new_cells(0),
         head=empty,

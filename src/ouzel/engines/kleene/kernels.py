@@ -255,7 +255,7 @@ class RunsKernel:
 
     def _forget_output(self) -> None:
         self._output.written[0] = 0
-        self._state.counters[Counter.SETTLED] = 0
+        self._state.counters[Counter.CHOSEN] = 0
 
     def sweep(self, oldest_start: int, counts: np.ndarray) -> None:
         sweep(self._tables, self._state, oldest_start, counts)

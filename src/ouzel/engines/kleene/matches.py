@@ -30,10 +30,10 @@ def finish(tables, state, events, node, first_slot, key, slot, oldest, output):
     if tables.negatives and not tables.late and _forbidden_inside(tables, state, events, node, key):
         return
     now = events.end[slot]
-    if counters[Counter.MOMENT] != now:
-        counters[Counter.MOMENT] = now
-        counters[Counter.AT_MOMENT] = 0
-    counters[Counter.AT_MOMENT] += 1
+    if counters[Counter.LAST_TIMESTAMP] != now:
+        counters[Counter.LAST_TIMESTAMP] = now
+        counters[Counter.MATCHES_AT_TIMESTAMP] = 0
+    counters[Counter.MATCHES_AT_TIMESTAMP] += 1
     if tables.at_end:
         _push_waiting(state, deadline(events.start[first_slot], tables.window), node, key)
         return
@@ -50,7 +50,7 @@ def finish(tables, state, events, node, first_slot, key, slot, oldest, output):
 def limit_passed(tables, counters):
     if counters[Counter.RUNS] + counters[Counter.WAITING] > tables.max_runs:
         return Status.RUN_LIMIT
-    if counters[Counter.AT_MOMENT] > tables.max_matches_per_timestamp:
+    if counters[Counter.MATCHES_AT_TIMESTAMP] > tables.max_matches_per_timestamp:
         return Status.MATCH_LIMIT
     return Status.LENGTH_LIMIT if counters[Counter.TOO_LONG] else Status.DONE
 
@@ -260,8 +260,8 @@ def release_until(tables, state, events, until, output):
         end = waiting.deadline[0]
         node = waiting.node[0]
         key = waiting.key[0]
-        if tables.form != Form.ALL and state.counters[Counter.SETTLED] < count[0] and output.end[count[0] - 1] != end:
-            return Status.UNSETTLED
+        if tables.form != Form.ALL and state.counters[Counter.CHOSEN] < count[0] and output.end[count[0] - 1] != end:
+            return Status.UNCHOSEN
         _pop_waiting(state)
         forbidden = False
         for negative in range(tables.negatives):
@@ -283,11 +283,11 @@ def release_until(tables, state, events, until, output):
 def release_in_form(tables: RunTables, state: RunState, events: RunEvents, until: int, output: RunOutput):
     """The same; the form of output chooses among the matches of each timestamp before the next one is released."""
     status = release_until(tables, state, events, until, output)
-    while status == Status.UNSETTLED:
-        settle(tables, state, events, output)
+    while status == Status.UNCHOSEN:
+        choose_matches(tables, state, events, output)
         status = release_until(tables, state, events, until, output)
     if status == Status.DONE:
-        settle(tables, state, events, output)
+        choose_matches(tables, state, events, output)
     return status
 
 
@@ -295,21 +295,21 @@ def release_in_form(tables: RunTables, state: RunState, events: RunEvents, until
 
 
 @helper(inline=True)
-def settle_before(tables, state, events, output, now):
+def choose_before(tables, state, events, output, now):
     """Before an event at a tick is read, let the form of output choose among the matches of an earlier timestamp.
-    Returns whether that is done: many matches are left to `settle`, which allocates."""
-    first = state.counters[Counter.SETTLED]
+    Returns whether that is done: many matches are left to `choose_matches`, which allocates."""
+    first = state.counters[Counter.CHOSEN]
     if output.written[0] == first or output.end[first] == now:
         return True
-    return _settles_few(tables, state, events, output)
+    return _choose_if_few(tables, state, events, output)
 
 
 @helper(inline=True)
-def _settles_few(tables, state, events, output):
+def _choose_if_few(tables, state, events, output):
     """Whether there were few enough matches to choose among at once."""
-    if output.written[0] - state.counters[Counter.SETTLED] > _FEW:
+    if output.written[0] - state.counters[Counter.CHOSEN] > _FEW:
         return False
-    _settle_few(
+    _choose_few(
         tables.form,
         tables.form_place,
         tables.length - 1,
@@ -333,7 +333,7 @@ def _settles_few(tables, state, events, output):
 
 
 @helper
-def _settle_few(
+def _choose_few(
     form,
     form_place,
     last_place,
@@ -353,9 +353,9 @@ def _settle_few(
     ends,
     written,
 ):
-    """`settle` for a few matches, sorted in place. It is called for most timestamps: passing all arrays would cost more
-    than the work."""
-    first = counters[Counter.SETTLED]
+    """`choose_matches` for a few matches, sorted in place. It is called for most timestamps: passing all arrays would
+    cost more than the work."""
+    first = counters[Counter.CHOSEN]
     last = written[0]
     for row in range(first + 1, last):
         node = nodes[row]
@@ -395,7 +395,7 @@ def _settle_few(
             firsts[kept] = slot
             kept += 1
     written[0] = kept
-    counters[Counter.SETTLED] = kept
+    counters[Counter.CHOSEN] = kept
 
 
 @helper(inline=True)
@@ -472,14 +472,14 @@ def is_unwanted(tables, state, events, first_slot, key):
 
 
 @helper(allocates=True)
-def settle(tables, state, events, output):
+def choose_matches(tables, state, events, output):
     """Choose among the matches of a timestamp by the form of output. Earlier matches are already chosen."""
-    first = state.counters[Counter.SETTLED]
+    first = state.counters[Counter.CHOSEN]
     last = output.written[0]
     if tables.form == Form.ALL or first == last:
-        state.counters[Counter.SETTLED] = last
+        state.counters[Counter.CHOSEN] = last
         return
-    if _settles_few(tables, state, events, output):
+    if _choose_if_few(tables, state, events, output):
         return
     order = np.arange(last - first)
     bounds = np.zeros(last - first + 1, np.int64)
@@ -529,7 +529,7 @@ def settle(tables, state, events, output):
             output.first[kept] = firsts[number]
             kept += 1
     output.written[0] = kept
-    state.counters[Counter.SETTLED] = kept
+    state.counters[Counter.CHOSEN] = kept
 
 
 @helper(allocates=True)

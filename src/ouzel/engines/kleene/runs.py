@@ -29,14 +29,14 @@ from ouzel.engines.kleene.edges import (
     set_guard,
 )
 from ouzel.engines.kleene.matches import (
+    choose_before,
+    choose_matches,
     finish,
     is_unwanted,
     limit_passed,
     push_negatives,
     release_in_form,
     release_until,
-    settle,
-    settle_before,
 )
 from ouzel.engines.kleene.run_index import (
     build_index,
@@ -202,11 +202,11 @@ def release(tables: RunTables, state: RunState, events: RunEvents, until: int, o
 def _scan_in_form(tables: RunTables, state: RunState, events: RunEvents, first: int, last: int, output: RunOutput):
     """`_scan` for the forms of output: they choose among the matches of each timestamp before the next one is read."""
     status, position = _scan(tables, state, events, first, last, output)
-    while status == Status.UNSETTLED:
-        settle(tables, state, events, output)
+    while status == Status.UNCHOSEN:
+        choose_matches(tables, state, events, output)
         status, position = _scan(tables, state, events, position, last, output)
     if status == Status.DONE:
-        settle(tables, state, events, output)
+        choose_matches(tables, state, events, output)
     return status, position
 
 
@@ -220,11 +220,11 @@ def _scan_loop_in_form(tables: RunTables, state: RunState, events: RunEvents, fi
             status, position = scan_loop_indexed(tables, state, events, position, last, output)
         else:
             status, position = scan_loop(tables, state, events, position, last, output)
-        if status != Status.UNSETTLED:
+        if status != Status.UNCHOSEN:
             break
-        settle(tables, state, events, output)
+        choose_matches(tables, state, events, output)
     if status == Status.DONE:
-        settle(tables, state, events, output)
+        choose_matches(tables, state, events, output)
     return status, position
 
 
@@ -272,8 +272,8 @@ def _make_ready(tables, state, events, slot, output):
         status = release_until(tables, state, events, now - 1, output)
         if status != Status.DONE:
             return status
-    if tables.form != Form.ALL and not settle_before(tables, state, events, output, now):
-        return Status.UNSETTLED
+    if tables.form != Form.ALL and not choose_before(tables, state, events, output, now):
+        return Status.UNCHOSEN
     return Status.DONE
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from ouzel.engines.kleene.edges import CLOSED, OPEN
-from ouzel.engines.kleene.matches import finish, is_unwanted, limit_passed, push_negatives, settle_before
+from ouzel.engines.kleene.matches import choose_before, finish, is_unwanted, limit_passed, push_negatives
 from ouzel.engines.kleene.run_index import find_runs, put_in, take_out
 from ouzel.engines.kleene.state import Counter, RunOutput, RunState, Status, free_run, new_run
 from ouzel.engines.kleene.tables import Bound, ByLoop, ByPlace, Form, Guard, Numbering, RunEvents, RunTables
@@ -94,8 +94,8 @@ def _scan(tables, state, events, first, last, output, indexed):
         if roles & _STARTS != 0 and counters[Counter.FREE] < 0:
             status = Status.RUNS_FULL
             break
-        if in_form and not settle_before(tables, state, events, output, events.end[at]):
-            status = Status.UNSETTLED
+        if in_form and not choose_before(tables, state, events, output, events.end[at]):
+            status = Status.UNCHOSEN
             break
         start = events.start[at]
         end = events.end[at]

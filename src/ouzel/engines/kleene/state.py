@@ -31,9 +31,9 @@ class Counter(IntEnum):
     RUNS = 1  # alive
     FREE = 2  # first free run, -1 if none
     WAITING = 3  # matches that wait for a negated end
-    MOMENT = 4  # the tick of the latest matches
-    AT_MOMENT = 5  # how many there were at it
-    SETTLED = 6  # matches of the output that the form of output has chosen
+    LAST_TIMESTAMP = 4  # the tick of the latest matches
+    MATCHES_AT_TIMESTAMP = 5  # how many there were at it
+    CHOSEN = 6  # matches of the output that the form of output has chosen
     EVENTS = 7  # read
     MOVES = 8  # begin and take edges that were taken
     RUNS_MAX = 9  # the most at once
@@ -56,7 +56,7 @@ class Status(IntEnum):
     WAITING_FULL = 4
     MATCH_LIMIT = 5
     RUN_LIMIT = 6
-    UNSETTLED = 7  # the form of output must choose among the matches of a complete timestamp
+    UNCHOSEN = 7  # the form of output must choose among the matches of a complete timestamp
     LENGTH_LIMIT = 8  # the matches of the output have too many events to be listed
     NODE_LIMIT = 9  # the runs have too many events
     INDEX_WANTED = 10  # a key has so many runs that finding them by their values is faster
@@ -154,7 +154,7 @@ def new_run_state(
     -1 for references to events."""
     counters = np.zeros(len(Counter), np.int64)
     counters[Counter.FREE] = -1
-    counters[Counter.MOMENT] = INT64_MIN
+    counters[Counter.LAST_TIMESTAMP] = INT64_MIN
     bound = np.zeros(max(references, 1), np.int32)
     for reference, slot in enumerate(number_slots):
         if slot >= 0:
