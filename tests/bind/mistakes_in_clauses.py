@@ -191,6 +191,11 @@ INCOMPLETE = [
         "with THRESHOLD the last component must be positive",
         "it is the one that is always observed",
     ),
+    (
+        "PATTERN SEQ(Shelf a, Exit b) «WITHOUT Register r» WITHIN 3 s THRESHOLD 0.5",
+        "with THRESHOLD a pattern cannot have WITHOUT",
+        "use a negative component",
+    ),
     ("PATTERN SEQ(«Shelf+ a[]», Exit b) WITHIN 3 s THRESHOLD 0.5", "with THRESHOLD a component cannot have +", None),
     (
         AB + "WHERE «skip_till_next_match(a, b)» {} WITHIN 3 s THRESHOLD 0.5",

@@ -97,6 +97,16 @@ NAMES = [
         "put it before or after AND",
     ),
     (
+        "PATTERN OR(Shelf a, Exit b) «WITHOUT Register r»",
+        "WITHOUT needs a part that may have two events or more",
+        "write it after a repetition such as T+ v[], or after SEQ(…)",
+    ),
+    (
+        "PATTERN SEQ(Shelf+ a[], Exit b) WITHOUT Register «a»",
+        "the variable 'a' is used twice",
+        "give each component its own variable",
+    ),
+    (
         "PATTERN OR(Shelf a, Exit+ «a»[])",
         "the variable 'a' is used twice, for different kinds of components",
         "give each component its own variable",

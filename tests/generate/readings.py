@@ -1,4 +1,4 @@
-"""Random patterns with several readings: optional steps, counts, OR, AND, nested SEQ, ANY without a list; with
+"""Random patterns with several readings: optional steps, counts, OR, AND, nested SEQ, ANY without a list, WITHOUT; with
 strategies, forms of OUTPUT, windows and AGG. Every query is valid, except that some patterns may be empty or have too
 many readings; those are made again."""
 
@@ -54,7 +54,9 @@ def _query(rng: random.Random, types: Types | None) -> str:
     made = _Made(types)
     parts = [_part(rng, made, 2, required=True) for _ in range(rng.randint(1, 3))]
     whole = f"SEQ({', '.join(parts)})" if len(parts) > 1 or rng.random() < 0.5 or "!" in parts[0] else parts[0]
-    clauses = [f"PATTERN {whole if not whole.startswith('SEQ') or len(parts) > 1 else f'SEQ({parts[0]})'}"]
+    if whole.startswith("SEQ") and len(parts) == 1:
+        whole = f"SEQ({parts[0]})"
+    clauses = [f"PATTERN {whole}{_without(rng, made, 0.2)}"]
     strategy = rng.choice(STRATEGIES) if rng.random() < 0.4 else None
     aggregates = rng.random() < 0.25
     form = rng.choice(FORMS) if not aggregates and rng.random() < 0.3 else None
@@ -99,13 +101,16 @@ def _furthest(rng: random.Random, types: Types | None) -> str:
         for c in components
     ]
     positives = [c for c in components if not c.negated]
+    made = _Made(types, list(components))
+    without = _without(rng, made, 0.3)
+    components = made.components
     keys = tuple(a for a in ("id", "s") if all(a in c.shared for c in positives))
     conjuncts = [random_equivalence(rng, components, keys)] if keys and rng.random() < 0.5 else []
     conjuncts += [random_condition(rng, components, 0) for _ in range(rng.choice((0, 1, 2)))]
     strategy = rng.choice(("skip_till_next_match()", "strict_contiguity()", "contiguity({})"))
     steps = ", ".join(f"{c.name}: {rng.choice(('strict', 'next', 'any'))}" for c in positives[1:])
     clauses = [
-        f"PATTERN SEQ({', '.join(written)})",
+        f"PATTERN SEQ({', '.join(written)}){without}",
         f"WHERE {strategy.format(steps)} {{ {' AND '.join(one for one in conjuncts if one)} }}",
         f"WITHIN {rng.randint(2, 12)}",
         "OUTPUT FURTHEST",
@@ -123,13 +128,24 @@ def _part(rng: random.Random, made: _Made, depth: int, *, required: bool, negata
         return _leaf(rng, made, required, negatable)
     kind = rng.choice(("SEQ", "OR", "OR", "AND"))
     optional = rng.random() < 0.25
+    without = _without(rng, made, 0.15)
     inside = required and not optional and kind != "OR"
     count = 2 if kind == "AND" else rng.randint(2, 3)
     # A negation is between steps of SEQ, and not inside AND.
     parts = [_part(rng, made, depth - 1, required=inside, negatable=negatable and kind == "SEQ") for _ in range(count)]
     if kind == "OR" and rng.random() < 0.3:
-        return f"({' | '.join(parts)}){'?' * optional}"
-    return f"{kind}({', '.join(parts)}){'?' * optional}"
+        return f"({' | '.join(parts)}){'?' * optional}{without}"
+    return f"{kind}({', '.join(parts)}){'?' * optional}{without}"
+
+
+def _without(rng: random.Random, made: _Made, share: float) -> str:
+    """`WITHOUT T v` after a part, or nothing."""
+    if rng.random() >= share:
+        return ""
+    name = "abcdefghjklmnopqrstuvw"[len(made.components)]
+    component = replace(random_components(rng, "-", made.types, any_share=0.15)[0], name=name)
+    made.components.append(component)
+    return f" WITHOUT {_kinds(component)} {name}"
 
 
 def _leaf(rng: random.Random, made: _Made, required: bool, negatable: bool) -> str:
@@ -147,7 +163,7 @@ def _leaf(rng: random.Random, made: _Made, required: bool, negatable: bool) -> s
         return f"!({kinds} {name})"
     if component.kleene:
         quantifier = rng.choice(("+", "*", "{2}", "{1,2}", "{2,}", "{,2}", "{2,3}", "{,1}"))
-        written = f"{kinds}{quantifier} {name}[]"
+        written = f"{kinds}{quantifier} {name}[]{_without(rng, made, 0.15)}"
         absent = quantifier in ("*", "{,2}", "{,1}")
     else:
         absent = rng.random() < 0.3

@@ -51,6 +51,8 @@ class Component:
     negated: bool
     least: int = 1
     most: int | None = None
+    # WITHOUT: the variables between whose first and last event it forbids.
+    across: frozenset[str | None] = frozenset()
 
     def is_of_right_type(self, event: Event) -> bool:
         """No types: "a variable of any type"."""
@@ -83,8 +85,13 @@ class Conditions:
 
     @cached_property
     def components(self) -> tuple[Component, ...]:
+        """Those of the reading, in order, then those after WITHOUT."""
         reading = readings(self.pattern)[0] if self.reading is None else self.reading
-        return tuple(_component(number, component) for number, component in enumerate(reading))
+        written = [(component, frozenset()) for component in reading.components]
+        present = {component.variable for component in reading.components if not component.negated}
+        # "WITHOUT says nothing where its part is absent."
+        written += [(one.component, one.variables) for one in reading.forbidden if one.variables & present]
+        return tuple(_component(number, component, across) for number, (component, across) in enumerate(written))
 
     @cached_property
     def absent(self) -> tuple[Component, ...]:
@@ -252,10 +259,12 @@ class Conditions:
         return as_first or as_later
 
 
-def _component(number: int, written: syntax.Component) -> Component:
+def _component(number: int, written: syntax.Component, across: frozenset[str | None] = frozenset()) -> Component:
     assert written.variable is not None
     types = frozenset(type_name.name for type_name in written.types)
-    return Component(number, written.variable, types, written.kleene, written.negated, written.least, written.most)
+    return Component(
+        number, written.variable, types, written.kleene, written.negated, written.least, written.most, across
+    )
 
 
 def with_not_pushed_in(node: Expr, negate: bool) -> Expr:

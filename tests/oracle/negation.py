@@ -35,6 +35,11 @@ def _forbids(selection: Selection, run: Run, component: Component, event: Event)
 def _interval(selection: Selection, run: Run, component: Component) -> tuple[Moment, Moment]:
     """The ends of the open interval in which the component forbids."""
     events = [[selection.events[position] for position in bound] for bound in run]
+    if component.across:
+        # "WITHOUT: between the first and the last event of its part."
+        positives = selection.conditions.positives
+        inside = [bound for one, bound in zip(positives, events, strict=True) if one.name in component.across]
+        return inside[0][0].ends_at, inside[-1][-1].starts_at
     numbers = [positive.number for positive in selection.conditions.positives]
     bound_before = [bound for number, bound in zip(numbers, events, strict=True) if number < component.number]
     bound_after = [bound for number, bound in zip(numbers, events, strict=True) if number > component.number]
@@ -51,14 +56,18 @@ def _interval(selection: Selection, run: Run, component: Component) -> tuple[Mom
 
 def match_end(selection: Selection, run: Run) -> int:
     """The end of the last event; with a negative last in SEQ "the match ends at first.start + T - 1"."""
-    if selection.conditions.components[-1].negated:
+    if _is_negated_at_end(selection):
         return selection.events[run[0][0]].start + _window(selection) - 1
     return selection.events[run[-1][-1]].end
 
 
 def match_end_order(selection: Selection, run: Run) -> Order:
     """With a negative last in SEQ a match ends after all events of that time."""
-    return AFTER_EVENTS if selection.conditions.components[-1].negated else selection.events[run[-1][-1]].end_order
+    return AFTER_EVENTS if _is_negated_at_end(selection) else selection.events[run[-1][-1]].end_order
+
+
+def _is_negated_at_end(selection: Selection) -> bool:
+    return [component for component in selection.conditions.components if not component.across][-1].negated
 
 
 def _window(selection: Selection) -> int:

@@ -5,11 +5,28 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from ouzel.lang.syntax import Component, Group, GroupKind, Pattern
+from ouzel.lang.syntax import Component, Group, GroupKind, Pattern, leaves
 
-Reading = tuple[Component, ...]
+
+@dataclass(frozen=True)
+class Forbidden:
+    """`WITHOUT T v`, and the variables of the components of its part."""
+
+    component: Component
+    variables: frozenset[str | None]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Components in order, and what WITHOUT forbids."""
+
+    components: tuple[Component, ...]
+    forbidden: tuple[Forbidden, ...] = ()
+
+
+Linear = tuple[Component, ...]
 
 
 def with_names(pattern: Pattern) -> Pattern:
@@ -20,7 +37,11 @@ def with_names(pattern: Pattern) -> Pattern:
 
     def named(part: Component | Group) -> Component | Group:
         if isinstance(part, Group):
-            return replace(part, parts=tuple(named(one) for one in part.parts))
+            parts = tuple(named(one) for one in part.parts)
+            return replace(part, parts=parts, without=tuple(component(one) for one in part.without))
+        return replace(component(part), without=tuple(component(one) for one in part.without))
+
+    def component(part: Component) -> Component:
         if part.variable is not None:
             return part
         types = tuple(dict.fromkeys(type_name.name for type_name in part.types))
@@ -31,31 +52,47 @@ def with_names(pattern: Pattern) -> Pattern:
         taken.add(name)
         return replace(part, variable=name)
 
-    return replace(pattern, parts=tuple(named(part) for part in pattern.parts))
+    parts = tuple(named(part) for part in pattern.parts)
+    return replace(pattern, parts=parts, without=tuple(component(one) for one in pattern.without))
 
 
 def readings(pattern: Pattern) -> list[Reading]:
     """ "Readings are listed in the order written: present before absent, left before right, AND in lexicographic order
     of its parts." Two equal readings are one."""
-    return list(dict.fromkeys(_of_sequence(pattern.parts)))
+    forbidden = [
+        Forbidden(one, frozenset(leaf.variable for leaf in leaves((part,))))
+        for part in _all_parts(pattern.parts)
+        for one in part.without
+    ]
+    whole = frozenset(leaf.variable for leaf in leaves(pattern.parts))
+    forbidden += [Forbidden(one, whole) for one in pattern.without]
+    linear = dict.fromkeys(_of_sequence(pattern.parts))
+    return [Reading(components, tuple(forbidden)) for components in linear]
+
+
+def _all_parts(parts: tuple[Component | Group, ...]) -> Iterator[Component | Group]:
+    for part in parts:
+        yield part
+        if isinstance(part, Group):
+            yield from _all_parts(part.parts)
 
 
 def beginnings(reading: Reading) -> list[Reading]:
     """OUTPUT FURTHEST: "the run that bound the most components". The beginnings that end with a positive component, the
     longest first."""
-    ends = [place for place, component in enumerate(reading, 1) if not component.negated]
-    return [reading[:end] for end in reversed(ends)]
+    ends = [place for place, component in enumerate(reading.components, 1) if not component.negated]
+    return [replace(reading, components=reading.components[:end]) for end in reversed(ends)]
 
 
-def _of_sequence(parts: tuple[Component | Group, ...]) -> Iterator[Reading]:
+def _of_sequence(parts: tuple[Component | Group, ...]) -> Iterator[Linear]:
     for choice in itertools.product(*(list(_of_part(part)) for part in parts)):
         yield tuple(itertools.chain(*choice))
 
 
-def _of_part(part: Component | Group) -> Iterator[Reading]:
+def _of_part(part: Component | Group) -> Iterator[Linear]:
     """ "`p?` gives the readings with p and those without; `T*` those of `T+` and the one without." """
     if isinstance(part, Component):
-        yield (replace(part, least=max(part.least, 1)),)
+        yield (replace(part, least=max(part.least, 1), without=()),)
     elif part.kind is GroupKind.SEQ:
         yield from _of_sequence(part.parts)
     elif part.kind is GroupKind.OR:
@@ -68,7 +105,7 @@ def _of_part(part: Component | Group) -> Iterator[Reading]:
         yield ()
 
 
-def _interleaved(parts: tuple[Reading, ...]) -> Iterator[Reading]:
+def _interleaved(parts: tuple[Linear, ...]) -> Iterator[Linear]:
     """ "Every interleaving that keeps each part's own order." """
     if not any(parts):
         yield ()

@@ -41,6 +41,7 @@ from ouzel.bind.model import (
 )
 from ouzel.bind.names import Names, Place
 from ouzel.bind.normal_form import comparisons_of, is_junction
+from ouzel.bind.patterns import with_forbidden
 from ouzel.errors import QueryError
 from ouzel.lang import format_expression, parse_expression, syntax
 from ouzel.lang.syntax import OutputForm, Reference, Span, Strategy
@@ -123,9 +124,7 @@ def check_negation_at_ends(names: Names, window: TimeWindow | EventWindow | None
     """A negation at the start or end forbids events up to the edge of the window, so it needs a window in time."""
     if isinstance(window, TimeWindow):
         return
-    ends = [
-        (names.components[reading[0].component], names.components[reading[-1].component]) for reading in names.readings
-    ]
+    ends = [(order[0], order[-1]) for order in names.written_orders]
     for place, component in [(place, one) for pair in ends for place, one in zip(("start", "end"), pair, strict=True)]:
         if component.negated:
             raise names.source.mistake(
@@ -201,8 +200,8 @@ def bind_output(output: syntax.Output | None, names: Names) -> BoundOutput:
             "AGG COUNT gives the number of matches of all readings",
         )
     if output.form is OutputForm.LATEST:
-        for reading in names.readings:
-            if names.components[reading[-1].component].negated:
+        for order in names.written_orders:
+            if order[-1].negated:
                 raise names.source.mistake(
                     "OUTPUT LATEST needs matches that end with an event",
                     output.span,
@@ -237,7 +236,7 @@ def with_furthest(query: syntax.Query, names: Names) -> Names:
             output.span,
             "write a query for each alternative",
         )
-    (reading,) = names.readings
+    reading = tuple(step for step in names.readings[0] if not names.components[step.component].across)
     ends = [place for place, step in enumerate(reading, 1) if not names.components[step.component].negated]
     if ends[-1] < len(reading):
         raise names.source.mistake(
@@ -257,7 +256,8 @@ def with_furthest(query: syntax.Query, names: Names) -> Names:
             output.span,
             "add WITHIN with a duration, such as WITHIN 12 hours",
         )
-    return replace(names, readings=tuple(reading[:end] for end in reversed(ends)))
+    beginnings = (with_forbidden(reading[:end], names.components) for end in reversed(ends))
+    return replace(names, readings=tuple(beginnings))
 
 
 def check_partitions(needs: Iterable[tuple[str, Span]], equivalences: Iterable[EquivalenceTest], names: Names) -> None:
@@ -573,6 +573,8 @@ def check_threshold_query(
     assert query.threshold is not None
     where = query.threshold.span
     last = components[-1]
+    if last.across:
+        raise source.mistake("with THRESHOLD a pattern cannot have WITHOUT", last.span, "use a negative component")
     if last.negated:
         raise source.mistake(
             "with THRESHOLD the last component must be positive", last.span, "it is the one that is always observed"

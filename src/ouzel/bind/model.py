@@ -263,13 +263,15 @@ def replaced(expression: Bound, change: Callable[[Attribute | Intrinsic], Bound]
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One component of SEQ. `types` is None for a variable of any type."""
+    """One component of SEQ. `types` is None for a variable of any type. `across`: of a component after WITHOUT, the
+    positive components between whose first and last event it forbids; such components come after all others."""
 
     position: int
     variable: str
     types: tuple[str, ...] | None
     kleene: bool
     negated: bool
+    across: tuple[int, ...] = ()
     span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
@@ -285,6 +287,17 @@ class Step:
 
 
 Reading = tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Where a negative component forbids: after an event of `after` and before an event of `before`, two positive
+    components. None is the edge of the window. Between neighbours it is the last event of `after` and the first of
+    `before`; `across`, it is the first of `after` and the last of `before`."""
+
+    after: Component | None
+    before: Component | None
+    across: bool = False
 
 
 class Edge(Enum):
@@ -459,6 +472,15 @@ class BoundQuery:
             for reading in self.readings
         )
 
+    def interval(self, negative: Component) -> Interval:
+        """Where a negative component forbids. The query has one reading."""
+        if negative.across:
+            first, last = negative.across[0], negative.across[-1]
+            return Interval(self.components[first], self.components[last], across=True)
+        before = [c for c in self.positives if c.position < negative.position]
+        after = [c for c in self.positives if c.position > negative.position]
+        return Interval(before[-1] if before else None, after[0] if after else None)
+
     @property
     def lasts(self) -> tuple[Component, ...]:
         """The last positive component of each reading."""
@@ -468,7 +490,12 @@ class BoundQuery:
     def ends_with_window(self) -> bool:
         """Whether a match may end with its window: a negative component is last, in some reading, or OUTPUT FURTHEST
         waits for it."""
-        return self.output.form is OutputForm.FURTHEST or any(order[-1].negated for order in self.orders)
+        return self.output.form is OutputForm.FURTHEST or self.negated_end
+
+    @property
+    def negated_end(self) -> bool:
+        """Whether a negative component is last, in some reading."""
+        return any([c for c in order if not c.across][-1].negated for order in self.orders)
 
     @property
     def positives(self) -> tuple[Component, ...]:

@@ -68,6 +68,14 @@ class Names:
     shared: frozenset[str]
     readings: tuple[Reading, ...]
 
+    @property
+    def written_orders(self) -> tuple[tuple[Component, ...], ...]:
+        """The components of each reading in order, without those after WITHOUT."""
+        return tuple(
+            tuple(self.components[step.component] for step in reading if not self.components[step.component].across)
+            for reading in self.readings
+        )
+
     # ── Attributes of components ───────────────────────────────────────────────────────────────────
 
     def types_of(self, component: Component) -> Iterator[tuple[str, Mapping[str, Type] | None]]:
@@ -357,7 +365,9 @@ def bind_pattern(pattern: syntax.Pattern, catalog: Catalog, source: Source) -> N
     variables: dict[str, int] = {}
     components: list[Component] = []
     numbers: Counter[str] = Counter()
-    for component in pattern.components:
+    # The leaves come first; those after WITHOUT follow them.
+    leaves = len(pattern.components) - len(pattern.forbidden)
+    for number, component in enumerate(pattern.components):
         if component.negated and component.kleene:
             raise source.mistake("+ cannot be under a negation, which forbids single events", component.span)
         types = tuple(dict.fromkeys(name.name for name in component.types)) or None
@@ -370,10 +380,17 @@ def bind_pattern(pattern: syntax.Pattern, catalog: Catalog, source: Source) -> N
         position = len(components) if variable is None else variables.setdefault(variable, len(components))
         if position == len(components):
             shown = variable or _display_name("_or_".join(types or ("event",)), numbers, taken)
+            across: tuple[int, ...] = ()
+            if number >= leaves:
+                places = {steps[leaf].component for leaf in pattern.forbidden[number - leaves][0]}
+                across = tuple(sorted(place for place in places if not components[place].negated))
             components.append(
-                Component(position, shown, types, component.kleene, component.negated, span=component.span)
+                Component(position, shown, types, component.kleene, component.negated, across, span=component.span)
             )
         else:
+            if number >= leaves:
+                message = f"the variable {quoted(components[position].variable)} is used twice"
+                raise source.mistake(message, where, "give each component its own variable")
             components[position] = _alternative(components[position], component, types, where, source)
         steps.append(Step(position, types, max(component.least, 1), component.most))
     return Names(
@@ -382,7 +399,7 @@ def bind_pattern(pattern: syntax.Pattern, catalog: Catalog, source: Source) -> N
         tuple(components),
         variables,
         frozenset(name for name, count in alone.items() if count > 1),
-        expand(pattern, steps, components, source),
+        expand(pattern, steps[:leaves], components, source),
     )
 
 

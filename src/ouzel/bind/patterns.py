@@ -18,7 +18,8 @@ READINGS_MAX = 128
 def expand(
     pattern: syntax.Pattern, steps: Sequence[Step], components: Sequence[Component], source: Source
 ) -> tuple[Reading, ...]:
-    """The readings of a pattern. `steps` are those of its components, in the order written."""
+    """The readings of a pattern. `steps` are those of its components in the order written, without those after
+    WITHOUT."""
     for group in _groups(pattern.parts):
         _check_group(group, source)
     count = sum(_lengths_of_sequence(pattern.parts).values())
@@ -31,7 +32,27 @@ def expand(
     readings = tuple(dict.fromkeys(_of_sequence(pattern.parts, iter(steps))))
     for reading in readings:
         _check_reading(pattern, reading, components, source)
+    readings = tuple(with_forbidden(reading, components) for reading in readings)
+    used = {step.component for reading in readings for step in reading}
+    for component in components:
+        if component.across and component.position not in used:
+            raise source.mistake(
+                "WITHOUT needs a part that may have two events or more",
+                component.span,
+                "write it after a repetition such as T+ v[], or after SEQ(…)",
+            )
     return readings
+
+
+def with_forbidden(reading: Reading, components: Sequence[Component]) -> Reading:
+    """The reading with the components after WITHOUT whose part it has."""
+
+    def may_forbid(component: Component) -> bool:
+        own = [step for step in reading if step.component in component.across]
+        return len(own) > 1 or any(components[step.component].kleene and step.most != 1 for step in own)
+
+    forbidden = [component for component in components if component.across and may_forbid(component)]
+    return (*reading, *(Step(component.position, component.types) for component in forbidden))
 
 
 def _groups(parts: Sequence[syntax.Component | Group]) -> Iterator[Group]:

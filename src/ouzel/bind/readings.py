@@ -86,8 +86,7 @@ def overlapping(query: BoundQuery) -> frozenset[int]:
 def _linear(query: BoundQuery, reading: Reading) -> BoundQuery:
     places = {step.component: place for place, step in enumerate(reading)}
     components = tuple(
-        replace(query.components[step.component], position=place, types=step.types)
-        for place, step in enumerate(reading)
+        _component(query.components[step.component], step, place, places) for place, step in enumerate(reading)
     )
     moved = _Moved(query, reading)
     conjuncts = [
@@ -117,6 +116,11 @@ def _linear(query: BoundQuery, reading: Reading) -> BoundQuery:
         into=query.into or f"readings of {query.name}",
         readings=(),
     )
+
+
+def _component(component: Component, step: Step, place: int, places: Mapping[int, int]) -> Component:
+    across = tuple(sorted(places[one] for one in component.across if one in places))
+    return replace(component, position=place, types=step.types, across=across)
 
 
 def _returned(expression: Bound) -> Bound:

@@ -308,24 +308,28 @@ class Search:
         after, before = self.interval(run, negative)
         first = int(np.searchsorted(end, after, side="right"))
         last = int(np.searchsorted(end, before, side="left"))
-        before_it = [places[-1] for position, places in self.bound(run).items() if position < negative.position]
-        after_it = [places[0] for position, places in self.bound(run).items() if position > negative.position]
         # Beside a bound event its moment decides.
-        if before_it:
-            first = int(np.searchsorted(moment, moment[before_it[-1]], side="right"))
-        if after_it:
-            last = int(np.searchsorted(moment, moment[after_it[0]], side="left"))
+        opening, closing = self._edges_of(run, negative)
+        if opening is not None:
+            first = int(np.searchsorted(moment, moment[opening], side="right"))
+        if closing is not None:
+            last = int(np.searchsorted(moment, moment[closing], side="left"))
         return first, max(first, last)
+
+    def _edges_of(self, run: Run, negative: Component) -> tuple[int | None, int | None]:
+        """The events between which the component forbids; None is the edge of the window."""
+        bound, interval = self.bound(run), self._query.interval(negative)
+        after = None if interval.after is None else bound[interval.after.position][0 if interval.across else -1]
+        before = None if interval.before is None else bound[interval.before.position][-1 if interval.across else 0]
+        return after, before
 
     def interval(self, run: Run, negative: Component) -> tuple[int, int]:
         """The component forbids events strictly between these ticks."""
         end = self.events.end
-        bound = self.bound(run)
-        before = [places for position, places in bound.items() if position < negative.position]
-        after = [places for position, places in bound.items() if position > negative.position]
+        opening, closing = self._edges_of(run, negative)
         first, last = int(end[run[0][0]]), int(end[run[-1][-1]])
-        if before and after:
-            return int(end[before[-1][-1]]), int(end[after[0][0]])
+        if opening is not None and closing is not None:
+            return int(end[opening]), int(end[closing])
         window = self._query.window
         assert isinstance(window, TimeWindow) and window.ticks is not None, "the binder asks for a window in time"
-        return (last, first + window.ticks) if before else (last - window.ticks, first)
+        return (last, first + window.ticks) if closing is None else (last - window.ticks, first)

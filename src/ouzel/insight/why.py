@@ -22,7 +22,7 @@ from ouzel.lang.parser import is_row_pattern
 from ouzel.lang.statements import is_statement
 from ouzel.lang.syntax import Contiguity, OutputForm, Strategy
 from ouzel.notebook import preformatted
-from ouzel.plan.diagram import label_of
+from ouzel.plan.diagram import pattern_label
 from ouzel.prepared import OneQuery, as_queries, row_patterns_of
 from ouzel.runtime.inputs import as_table
 
@@ -108,8 +108,7 @@ def why(
     search, found, note = max(each, key=lambda one: _reached(one[1]))
     if len(each) == 1:
         return _described(search, found, note)
-    labels = ", ".join(f"!({label_of(c)})" if c.negated else label_of(c) for c in search.events.query.components)
-    return _described(search, found, f"{note}, read as SEQ({labels})")
+    return _described(search, found, f"{note}, read as {pattern_label(search.events.query)}")
 
 
 def _searched(events: Events, start: int | Mapping[str, Any] | None, limit: int) -> tuple[Search, Found, str]:

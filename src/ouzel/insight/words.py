@@ -213,7 +213,7 @@ def _seen(value: Any, part: Bound) -> str:
 
 def _negative(component: Component) -> str:
     types = " or ".join(component.types or ("any",))
-    return f"!({types} {component.variable})"
+    return f"WITHOUT {types} {component.variable}" if component.across else f"!({types} {component.variable})"
 
 
 def _test_name(test: EquivalenceTest) -> str:

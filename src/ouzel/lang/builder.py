@@ -70,6 +70,13 @@ class Quantifier(NamedTuple):
     span: Span
 
 
+class Forbidden(NamedTuple):
+    """`WITHOUT T v`."""
+
+    component: Component
+    span: Span
+
+
 ONCE = Quantifier(1, 1, False, "", syntax.NOWHERE)
 Part = Component | Group
 
@@ -101,13 +108,28 @@ class Builder(Transformer[Token, Any]):
         return self._pattern(children, parts, bare=False)
 
     def bare_pattern(self, children: list[Any]) -> Any:
-        return self._pattern(children, (children[1],), bare=True)
+        part = _with_forbidden(children[1], _forbidden_in(children), span_of(children[1:]))
+        return self._pattern(children, (part,), bare=True)
 
     def _pattern(self, children: list[Any], parts: tuple[Part, ...], bare: bool) -> Any:
         notation = syntax.Notation(children[0].type)
+        without = () if bare else _forbidden_in(children)
         if notation is syntax.Notation.SEQUENCE:
             parts = tuple(_as_variable(part) for part in parts)
-        return clause_of(children, pattern=syntax.Pattern(notation, parts, bare, span=span_of(children)))
+            without = tuple(_any_type(leaf) for leaf in without)
+        pattern = syntax.Pattern(notation, parts, bare, without, span=span_of(children))
+        return clause_of(children, pattern=pattern)
+
+    def guarded(self, children: list[Any]) -> Part:
+        return _with_forbidden(children[0], _forbidden_in(children), span_of(children))
+
+    def without(self, children: list[Any]) -> Forbidden:
+        span = span_of(children)
+        (component,) = nodes_of(children, Component)
+        if component.kleene or component.least == 0:
+            hint = "leave the quantifier out: WITHOUT forbids every such event"
+            raise refusal("WITHOUT needs a component of one event", span, hint)
+        return Forbidden(replace(component, negated=True, span=span), span)
 
     def components(self, children: list[Any]) -> tuple[Part, ...]:
         return tuple(child for child in children if isinstance(child, Component | Group))
@@ -551,10 +573,32 @@ def _group(kind: GroupKind, parts: tuple[Part, ...], children: list[Any]) -> Gro
     return Group(kind, parts, quantifier.least, quantifier.most, span=span_of(children))
 
 
-def _as_variable(component: Part) -> Part:
+def _forbidden_in(children: Sequence[Any]) -> tuple[Component, ...]:
+    return tuple(child.component for child in children if isinstance(child, Forbidden))
+
+
+def _with_forbidden(part: Part, forbidden: tuple[Component, ...], span: Span) -> Part:
+    """A part with the components after WITHOUT."""
+    if not forbidden:
+        return part
+    if part.negated:
+        hint = "write it after the component or the SEQ between whose events it forbids"
+        raise refusal("WITHOUT cannot be after a negation, which has no events in a match", span, hint)
+    if isinstance(part, Component) and not part.kleene:
+        hint = "write it after a repetition such as T+ v[], or after SEQ(…)"
+        raise refusal("WITHOUT cannot be after a component of one event, which has nothing inside", span, hint)
+    return replace(part, without=forbidden, span=span)
+
+
+def _as_variable(part: Part) -> Part:
     """After SEQUENCE a name without a type is a variable of any type."""
-    if isinstance(component, Group):
-        return replace(component, parts=tuple(_as_variable(part) for part in component.parts))
+    part = replace(part, without=tuple(_any_type(leaf) for leaf in part.without))
+    if isinstance(part, Group):
+        return replace(part, parts=tuple(_as_variable(one) for one in part.parts))
+    return _any_type(part)
+
+
+def _any_type(component: Component) -> Component:
     if component.variable is not None or component.any_of:
         return component
     if component.kleene:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 
 from ouzel.lang import syntax
@@ -119,14 +120,19 @@ def _pattern(pattern: syntax.Pattern) -> str:
     components = ", ".join(_part(part) for part in pattern.parts)
     if not pattern.bare:
         components = f"({components})" if pattern.notation is Notation.SEQUENCE else f"SEQ({components})"
-    return f"{pattern.notation.value} {components}"
+    return f"{pattern.notation.value} {components}{_without(pattern.without)}"
 
 
 def _part(part: Component | Group) -> str:
     if isinstance(part, Component):
-        return _component(part)
+        return _component(part) + _without(part.without)
     text = f"{part.kind.value}({', '.join(_part(one) for one in part.parts)})"
-    return text + ("" if (part.least, part.most) == (1, 1) else _quantifier(part.least, part.most))
+    text += "" if (part.least, part.most) == (1, 1) else _quantifier(part.least, part.most)
+    return text + _without(part.without)
+
+
+def _without(components: tuple[Component, ...]) -> str:
+    return "".join(f" WITHOUT {_component(replace(component, negated=False))}" for component in components)
 
 
 def _quantifier(least: int, most: int | None) -> str:

@@ -36,7 +36,7 @@ _OPERATORS = {
 }
 
 # What may follow the type of a component, its quantifier or its variable.
-_AFTER_A_TYPE = frozenset({"QUESTION", "PLUS", "STAR", "LBRACE", "NAME", "INDEX", "COMMA", "RPAR", "BAR"})
+_AFTER_A_TYPE = frozenset({"QUESTION", "PLUS", "STAR", "LBRACE", "NAME", "INDEX", "COMMA", "RPAR", "BAR", "WITHOUT"})
 _ONE_COMPONENT = re.compile(r"\bPATTERN\s+\w+[+*?]?(\s+\w+(\[\])?)?\s*$", re.I)
 _STRATEGY = re.compile(r"skip_till|contiguity", re.I)
 
@@ -61,7 +61,7 @@ def hint_for(before: str, written: str, after: str, accepted: set[str]) -> str |
     if written == "/" and after.startswith("/"):
         return _COMMENT
     if written.upper() == "WITHOUT":
-        return "there is no WITHOUT: !(T v) between two components forbids events between them"
+        return "WITHOUT T v comes after a component of the pattern, or after SEQ(…)"
     in_pattern = accepted <= _AFTER_A_TYPE
     if in_pattern and written == "?" and before.rstrip()[-1:] in tuple("+*?}"):
         return "there is one way to repeat: which events a repetition takes is decided by the strategy"

@@ -219,6 +219,8 @@ class Lexer:
         in_pattern = self.clause in ("PATTERN", "SEQUENCE")
         if in_pattern and (upper == "SEQ" or (upper == "ANY" and (self._type_expected() or self._peek(end) == "("))):
             return upper
+        if in_pattern and upper == "WITHOUT" and not self._type_expected() and self._component_at(end):
+            return upper
         if upper in PRESENCE_WORDS and self.after_is:
             return upper
         if (upper == "EVENTS" and self.clause == "WITHIN") or (upper == "ON" and self.clause == "THRESHOLD"):
@@ -397,8 +399,14 @@ class Lexer:
 
     def _type_expected(self) -> bool:
         if self.clause in ("PATTERN", "SEQUENCE"):
-            return self.previous in ("PATTERN", "SEQUENCE", "LPAR", "COMMA", "NOT", "BAR")
+            return self.previous in ("PATTERN", "SEQUENCE", "LPAR", "COMMA", "NOT", "BAR", "WITHOUT")
         return self.clause in ("FROM", "INTO") and self.previous in ("FROM", "INTO", "COMMA")
+
+    def _component_at(self, position: int) -> bool:
+        """Whether a component may begin here: then a WITHOUT before it is not a variable."""
+        position = self._after_blank(position)
+        begins = self.text[position : position + 1] in tuple('("`') or NAME.match(self.text, position) is not None
+        return begins and self._clause_at(position) is None
 
     # ── Brackets ───────────────────────────────────────────────────────────────────────────────────
 

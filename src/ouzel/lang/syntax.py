@@ -220,7 +220,8 @@ class Component(Node):
     `v` after SEQUENCE.
 
     `any_of`: ANY was written, even around a single type. `variable` is None if only a type was written. `least` and
-    `most` bound the number of events with `kleene`; `T? v` is a single event with `least` 0.
+    `most` bound the number of events with `kleene`; `T? v` is a single event with `least` 0. `without`: negative
+    components that forbid events between the first and the last event of this one.
     """
 
     types: tuple[TypeName, ...]
@@ -230,6 +231,7 @@ class Component(Node):
     any_of: bool = False
     least: int = 1
     most: int | None = None
+    without: tuple[Component, ...] = ()
     variable_span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
@@ -249,6 +251,7 @@ class Group(Node):
     least: int = 1
     most: int | None = 1
     negated: bool = False
+    without: tuple[Component, ...] = ()
 
     @property
     def leaves(self) -> tuple[Component, ...]:
@@ -257,8 +260,20 @@ class Group(Node):
 
 
 def leaves(parts: tuple[Component | Group, ...]) -> tuple[Component, ...]:
-    """The components of parts of a pattern, in the order written."""
+    """The components of parts of a pattern, in the order written; those after WITHOUT are not among them."""
     return tuple(leaf for part in parts for leaf in (part.leaves if isinstance(part, Group) else (part,)))
+
+
+def _forbidden(parts: tuple[Component | Group, ...], first: int = 0) -> Iterator[tuple[range, Component]]:
+    """Each component after WITHOUT in these parts, with the numbers of the leaves of its part, which count from
+    `first`."""
+    for part in parts:
+        last = first + (len(part.leaves) if isinstance(part, Group) else 1)
+        if isinstance(part, Group):
+            yield from _forbidden(part.parts, first)
+        for leaf in part.without:
+            yield range(first, last), leaf
+        first = last
 
 
 class Notation(Enum):
@@ -269,16 +284,24 @@ class Notation(Enum):
 @dataclass(frozen=True, slots=True)
 class Pattern(Node):
     """The parts of SEQ in order. `bare`: a single part without SEQ; a query of one component may use attribute names
-    without a variable."""
+    without a variable. `without`: negative components that forbid events between the first and the last event of a
+    match."""
 
     notation: Notation
     parts: tuple[Component | Group, ...]
     bare: bool = False
+    without: tuple[Component, ...] = ()
 
     @property
     def components(self) -> tuple[Component, ...]:
-        """All components, in the order written."""
-        return leaves(self.parts)
+        """All components in the order written, then those after WITHOUT."""
+        return leaves(self.parts) + tuple(leaf for _, leaf in self.forbidden)
+
+    @property
+    def forbidden(self) -> tuple[tuple[range, Component], ...]:
+        """Each component after WITHOUT, with the numbers of the components between whose events it forbids."""
+        whole = range(len(leaves(self.parts)))
+        return (*_forbidden(self.parts), *((whole, leaf) for leaf in self.without))
 
 
 # ── Clauses ────────────────────────────────────────────────────────────────────────────────────────

@@ -26,7 +26,7 @@ OPERATOR_KEYWORDS = frozenset(
 )
 # Keywords only between CASE and END, and in a pattern.
 CASE_KEYWORDS = frozenset({"WHEN", "THEN", "ELSE", "END"})
-PATTERN_KEYWORDS = frozenset({"SEQ", "ANY"})
+PATTERN_KEYWORDS = frozenset({"SEQ", "ANY", "WITHOUT"})
 # Keywords only after IS.
 PRESENCE_WORDS = frozenset({"ABSENT", "PRESENT"})
 # Names that the formatter quotes, unless a dot, AS or `[` comes before them; there every word is a name.

@@ -120,6 +120,18 @@ def _either(tests: tuple[str, ...]) -> tuple[str, ...]:
     return (*others, _BEGINS + " or ".join(begun)) if begun else others
 
 
+def pattern_label(query: BoundQuery) -> str:
+    """A linear pattern as text."""
+    labels = [f"!({label_of(c)})" if c.negated else label_of(c) for c in query.components if not c.across]
+    text = f"SEQ({', '.join(labels)})"
+    for negative in query.negatives:
+        if negative.across:
+            names = [query.components[position].variable for position in negative.across]
+            inside = "" if len(names) == len(query.positives) else f" in {', '.join(names)}"
+            text += f" WITHOUT {label_of(negative)}{inside}"
+    return text
+
+
 def label_of(component: Component) -> str:
     """A component as written in SEQ."""
     if component.types is None:
@@ -202,14 +214,22 @@ def _is_key_null_check(plan: Plan, text: str) -> bool:
 
 def _negatives(plan: Plan) -> list[Arrow]:
     arrows = []
-    bounds = [c.position for c in plan.positives]
+    # The state in which each positive component is awaited, and the last state.
+    awaited: dict[int, int] = {}
+    states = 0
+    for component in plan.positives:
+        awaited[component.position] = states
+        states += 1 + component.kleene
     for negative in plan.negatives:
-        before = sum(1 for position in bounds if position < negative.position)
+        interval = plan.query.interval(negative)
+        first = last = states if interval.before is None else awaited[interval.before.position]
+        if interval.across and interval.after is not None and interval.before is not None:
+            first, last = awaited[interval.after.position] + 1, last + interval.before.kleene
         conjuncts = (*plan.roles.get(negative.position, ()), *plan.forbidding.get(negative.position, ()))
         texts = [render_conjunct(plan.query, c) for c in conjuncts]
         keys = [f"[{part.label}]" for part in plan.key if negative.position in part.expressions]
         shown = (*keys, *dict.fromkeys(text for text in texts if not _is_key_null_check(plan, text)))
-        arrows.append(Arrow("forbid", before, before, label_of(negative), shown))
+        arrows += [Arrow("forbid", state, state, label_of(negative), shown) for state in range(first, last + 1)]
     return arrows
 
 

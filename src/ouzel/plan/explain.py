@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from textwrap import wrap
 
 from ouzel.bind.diagnostics import listed
-from ouzel.bind.model import At, Attribute, Bound, BoundQuery, Conjunct, Kind, Operation
+from ouzel.bind.model import At, Attribute, Bound, BoundQuery, Component, Conjunct, Interval, Kind, Operation
 from ouzel.errors import InputError
 from ouzel.lang.syntax import OutputForm
 from ouzel.plan.choose import by_engine, engine_of
@@ -218,23 +218,36 @@ def key_labels(plan: Plan) -> str:
 def negation_lines(plan: Plan) -> list[str]:
     """Which events are forbidden, and where."""
     lines = []
-    positives = plan.positives
     for negative in plan.negatives:
-        before = [c for c in positives if c.position < negative.position]
-        after = [c for c in positives if c.position > negative.position]
-        if before and after:
-            where = f"between {before[-1].variable} and {after[0].variable}"
-        elif after:
-            where = f"in the window before {after[0].variable}"
+        interval = plan.query.interval(negative)
+        after, before = interval.after, interval.before
+        if interval.across:
+            where = _across(interval)
+        elif after is None:
+            where = f"in the window before {before.variable if before else ''}"
+        elif before is None:
+            where = f"after {after.variable} until the window ends; matches wait for that"
         else:
-            where = f"after {before[-1].variable} until the window ends; matches wait for that"
+            where = f"between {after.variable} and {before.variable}"
         tests = [render_conjunct(plan.query, c) for c in plan.forbidding.get(negative.position, ())]
         condition = f" with {' AND '.join(tests)}" if tests else ""
         everywhere = "; its events forbid in every partition" if negative in plan.unguarded else ""
         lines.append(f"no {label_of(negative)}{condition} {where}{everywhere}")
-    if all(negative.position > positives[-1].position for negative in plan.negatives):
+    if all(plan.query.interval(negative).before is None for negative in plan.negatives):
         return lines
     return [*lines, f"checked {plan.negation.value}"]
+
+
+def _across(interval: Interval) -> str:
+    first, last = interval.after, interval.before
+    assert first is not None and last is not None, "WITHOUT is about events of the match"
+    if first == last:
+        return f"between the first and the last event of {first.variable}[]"
+    return f"between {_end_of(first, 'first')} and {_end_of(last, 'last')}"
+
+
+def _end_of(component: Component, which: str) -> str:
+    return f"the {which} event of {component.variable}[]" if component.kleene else component.variable
 
 
 def transformation_line(plan: Plan) -> str:

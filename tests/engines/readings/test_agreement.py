@@ -67,6 +67,10 @@ SAME = [
     ("AND(SEQ(A a, B b), C c)", ["SEQ(A a, B b, C c)", "SEQ(A a, C c, B b)", "SEQ(C c, A a, B b)"]),
     ("SEQ(A{2} a[], B b)", ["SEQ(A+ a[], B b) WHERE a.LEN = 2"]),
     ("SEQ(A{2,3} a[], B b)", ["SEQ(A+ a[], B b) WHERE a.LEN BETWEEN 2 AND 3"]),
+    ("SEQ(A a, B b) WITHOUT C c", ["SEQ(A a, !(C c), B b)"]),
+    ("SEQ(A a, SEQ(B b, D d) WITHOUT C c)", ["SEQ(A a, B b, !(C c), D d)"]),
+    ("SEQ(A a, SEQ(B b, D d)? WITHOUT C c)", ["SEQ(A a, B b, !(C c), D d)", "A a"]),
+    ("SEQ(AND(A a, B b) WITHOUT C c, D d)", ["SEQ(A a, !(C c), B b, D d)", "SEQ(B b, !(C c), A a, D d)"]),
     ("SEQ(A a, SEQ(B b, C c)?, D d)", ["SEQ(A a, B b, C c, D d)", "SEQ(A a, D d)"]),
 ]
 

@@ -248,7 +248,9 @@ def obstacle(plan: Plan) -> str | None:
     several = len(query.positives) > 1 or any(c.kleene for c in query.positives)
     if query.strategy is not Strategy.SKIP_TILL_ANY_MATCH and several:
         return f"under {query.strategy.value} an event decides what happens to every run that reads it"
-    if query.components[-1].negated:
+    if any(c.across for c in query.components):
+        return "WITHOUT is checked on each finished match"
+    if query.negated_end:
         return "a negated end is decided for each match when its window has passed"
     if query.sources not in ((), ("input",)):
         return "events that last may overlap, so they have no single order"

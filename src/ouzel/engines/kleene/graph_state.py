@@ -363,7 +363,7 @@ def earliest_end(tables, state, events, slot, place, begins):
         return floor
     for negative in range(tables.negatives):
         edge = tables.by_negative[negative, ByNegative.EDGE]
-        if tables.by_negative[negative, ByNegative.AFTER] != place or (
+        if tables.by_negative[negative, ByNegative.BEFORE] != place or (
             tables.by_edge[edge, ByEdge.FIRST_TEST] < tables.by_edge[edge + 1, ByEdge.FIRST_TEST]
         ):
             continue
@@ -384,7 +384,7 @@ def _is_forbidden(tables, state, events, cell, slot, place):
     for negative in range(tables.negatives):
         edge = tables.by_negative[negative, ByNegative.EDGE]
         if (
-            tables.by_negative[negative, ByNegative.AFTER] != place
+            tables.by_negative[negative, ByNegative.BEFORE] != place
             or tables.by_edge[edge, ByEdge.FIRST_TEST] == tables.by_edge[edge + 1, ByEdge.FIRST_TEST]
         ):
             continue

@@ -117,9 +117,11 @@ class _Lowering:
         negatives = []
         for negative in self._plan.negatives:
             tests = [self._test(c, len(self._place), None) for c in self._plan.forbidding[negative.position]]
-            after = sum(position < negative.position for position in self._place)
+            interval = self._query.interval(negative)
+            after = -1 if interval.after is None else self._place[interval.after.position]
+            before = len(self._place) if interval.before is None else self._place[interval.before.position]
             reference = self._event_reference(negative.position, "negative")
-            negatives.append(RunNegative(after, reference, tuple(tests)))
+            negatives.append(RunNegative(after, before, interval.across, reference, tuple(tests)))
         places = []
         for number, component in enumerate(self._plan.positives):
             places.append(

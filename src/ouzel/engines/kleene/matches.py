@@ -71,7 +71,7 @@ def push_negatives(tables, state, events, slot, roles):
 def _forbidden_inside(tables, state, events, node, key):
     """Whether an event of a negative before the last place forbids the match that ends with a node."""
     for negative in range(tables.negatives):
-        if tables.by_negative[negative, ByNegative.AFTER] < tables.length and _forbids(
+        if tables.by_negative[negative, ByNegative.BEFORE] < tables.length and _forbids(
             tables, state, events, node, key, negative
         ):
             return True
@@ -88,18 +88,19 @@ def _forbids(tables, state, events, node, key, negative):
     anchor = state.anchor
     set_anchors(state.arena.parent, state.arena.first, state.anchor, node, tables.length - 1, 0)
     after = tables.by_negative[negative, ByNegative.AFTER]
+    until = tables.by_negative[negative, ByNegative.BEFORE]
+    across = tables.by_negative[negative, ByNegative.ACROSS]
     first_start = start[node_event[node_first[anchor[0]]]]
     last_end = end[node_event[node]]
     window = tables.window
-    if after == 0:
+    if after < 0:
         behind = last_end - window if last_end > NEVER + window else NEVER
-        before = first_start
-    elif after == tables.length:
-        behind = last_end
+    else:
+        behind = end[node_event[node_first[anchor[after]] if across else anchor[after]]]
+    if until == tables.length:
         before = first_start + window if first_start <= LATEST - window else LATEST
     else:
-        behind = end[node_event[anchor[after - 1]]]
-        before = start[node_event[node_first[anchor[after]]]]
+        before = start[node_event[anchor[until] if across else node_first[anchor[until]]]]
     links = state.links[negative]
     marks = state.marks[negative]
     for everywhere in range(2):
@@ -162,12 +163,14 @@ def _mark_forbidden(
 def _forbids_slots(tables, state, events, slots, bounds, key, negative):
     """Like `_forbids`, for a listed match: the slots of each place begin at its bound."""
     after = tables.by_negative[negative, ByNegative.AFTER]
-    before = events.start[slots[bounds[after]]]
-    if after == 0:
+    until = tables.by_negative[negative, ByNegative.BEFORE]
+    across = tables.by_negative[negative, ByNegative.ACROSS]
+    before = events.start[slots[bounds[until + 1] - 1 if across else bounds[until]]]
+    if after < 0:
         last_end = events.end[slots[bounds[tables.length] - 1]]
         behind = last_end - tables.window if last_end > NEVER + tables.window else NEVER
     else:
-        behind = events.end[slots[bounds[after] - 1]]
+        behind = events.end[slots[bounds[after] if across else bounds[after + 1] - 1]]
     links = state.links[negative]
     marks = state.marks[negative]
     edge = tables.by_negative[negative, ByNegative.EDGE]
@@ -265,7 +268,7 @@ def release_until(tables, state, events, until, output):
         _pop_waiting(state)
         forbidden = False
         for negative in range(tables.negatives):
-            if tables.by_negative[negative, ByNegative.AFTER] == tables.length:
+            if tables.by_negative[negative, ByNegative.BEFORE] == tables.length:
                 forbidden = forbidden or _forbids(tables, state, events, node, key, negative)
         if not forbidden:
             output.node[count[0]] = node

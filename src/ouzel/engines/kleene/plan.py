@@ -237,7 +237,7 @@ def _checks_negation_late(
     return (
         query.output.form in (OutputForm.ALL, OutputForm.LATEST)
         and not coded
-        and max(c.position for c in query.negatives) < query.positives[-1].position
+        and not query.negated_end
         and not any(
             isinstance(part, Length | Aggregation) or (isinstance(part, Attribute | Intrinsic) and part.at in _EVERY_I)
             for part in parts
@@ -352,7 +352,9 @@ def _obstacle_to_graph(query: BoundQuery, conjuncts: Sequence[Conjunct]) -> str 
         if query.output.component == positions[0] and not is_single:
             return f"OUTPUT {form} of the first component chooses among all of them"
     if query.negatives:
-        if query.components[0].negated or query.components[-1].negated:
+        if any(c.across for c in query.negatives):
+            return "WITHOUT is checked on each finished match"
+        if query.components[0].negated or query.negated_end:
             return "a negation at the start or end is checked on each finished match"
         if isinstance(query.window, EventWindow):
             return "negation is checked on each finished match"

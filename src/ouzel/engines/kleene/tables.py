@@ -149,9 +149,15 @@ class RunPlace(NamedTuple):
 
 
 class RunNegative(NamedTuple):
-    """A negative component: the number of places before it, and the reference of its event in its tests."""
+    """A negative component: the places between whose events it forbids, and the reference of its event in its tests.
+
+    Place -1 and place `length` are the edges of the window. Between neighbours the interval is from the last event of
+    `after` to the first of `before`; with `across`, from the first event of `after` to the last of `before`.
+    """
 
     after: int
+    before: int
+    across: bool = False
     reference: int = 0
     tests: tuple[RunTest, ...] = ()
 
@@ -260,8 +266,10 @@ class ByRegister(IntEnum):
 
 class ByNegative(IntEnum):
     AFTER = 0
-    REFERENCE = 1
-    EDGE = 2
+    BEFORE = 1
+    ACROSS = 2
+    REFERENCE = 3
+    EDGE = 4
 
 
 class RunTables(NamedTuple):
@@ -327,9 +335,9 @@ def build_run_tables(
     length = len(places)
     assert length > 0 and 2 * length + len(negatives) <= ROLES_MAX
     assert window is None or 0 < window < NO_WINDOW
-    assert window is not None or not any(n.after in (0, length) for n in negatives)
+    assert window is not None or not any(n.after < 0 or n.before == length for n in negatives)
     late = late and selection != Selection.ANY_MATCH and codes == 0 and form == Form.ALL
-    late = late and all(negative.after < length and _needs_slots_only(negative) for negative in negatives)
+    late = late and all(negative.before < length and _needs_slots_only(negative) for negative in negatives)
     late = late and len(negatives) > 0
     loop_rows: list[tuple[int, ...]] = []
     if (late or not negatives) and codes == 0 and selection < Selection.ANY_MATCH:
@@ -356,7 +364,7 @@ def build_run_tables(
             place.most,
             place.registers.index(_EVERY_EVENT) if _EVERY_EVENT in place.registers else -1,
             len(stages) if place.most <= LAYERS_MAX else -1,
-            max((2 if n.tests else 1 for n in negatives if 0 < n.after == number), default=0),
+            max((2 if n.tests else 1 for n in negatives if n.after >= 0 and n.before == number), default=0),
             -1,
             -1,
             *_skipping(places, number, selection),
@@ -372,7 +380,8 @@ def build_run_tables(
     numbered = by_place[:, ByPlace.NUMBERED : ByPlace.NUMBERED + 2]
     by_negative = np.zeros((len(negatives), len(ByNegative)), np.int32)
     for number, negative in enumerate(negatives):
-        by_negative[number] = (negative.after, negative.reference, edges.add(negative.tests, length - 1))
+        edge = edges.add(negative.tests, length - 1)
+        by_negative[number] = (negative.after, negative.before, negative.across, negative.reference, edge)
     # Flags of float64 lanes come after those of int64 lanes, whose number only the events know: -2 - lane.
     by_register = []
     for number, place in enumerate(places):
@@ -395,7 +404,7 @@ def build_run_tables(
         in_events=int(in_events),
         codes=codes,
         registers=max(len(place.registers) for place in places),
-        at_end=int(any(negative.after == length for negative in negatives)),
+        at_end=int(any(negative.before == length for negative in negatives)),
         late=int(late),
         merge=int(merge),
         # An event that may not be skipped must end runs that it does not move.

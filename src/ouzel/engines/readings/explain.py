@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ouzel.engines.readings.plan import ReadingsPlan
 from ouzel.lang.syntax import OutputForm
-from ouzel.plan.diagram import label_of, merged, window_of
+from ouzel.plan.diagram import merged, pattern_label, window_of
 from ouzel.plan.explain import (
     Explanation,
     OperatorLine,
@@ -28,9 +28,8 @@ def explain(plan: ReadingsPlan) -> Explanation:
     for number, part in enumerate(plan.parts, 1):
         kernel = explanation(part).kernel
         kernels.append(kernel)
-        labels = [f"!({label_of(c)})" if c.negated else label_of(c) for c in part.query.components]
         tests = [f"  {line}" for line in negation_lines(part)] if part.negatives else []
-        lines.append(OperatorLine(f"reading {number}, kernel {kernel}", (", ".join(labels), *tests)))
+        lines.append(OperatorLine(f"reading {number}, kernel {kernel}", (pattern_label(part.query), *tests)))
     window = window_of(plan.query)
     if window is not None:
         lines.append(OperatorLine("window", (f"within {window}",)))

@@ -51,7 +51,7 @@ class SequenceOperator(InstanceOperator):
         self._composite = Output(self._query, layout)
         self.schema = self._composite.schema
         # Whether a match starts and ends at the times of its first and last events, and no query reads it.
-        ends_later = self._query.components[-1].negated or layout.start is not None
+        ends_later = self._query.negated_end or layout.start is not None
         self._ends_with_events = self._query.into is None and not ends_later
 
     def _rebase(self, dead: int, used: int) -> None:
@@ -108,7 +108,7 @@ class SequenceOperator(InstanceOperator):
         self._raise_if_limited(status)
 
     def _release(self, until: int) -> None:
-        if not self._query.components[-1].negated:
+        if not self._query.negated_end:
             return
         progress = release(self._tables, self._state, self._kernel_events(), until, self._output)
         self._state, self._output = progress.state, progress.output
@@ -261,10 +261,12 @@ def _tables(plan: Plan, lowered: Lowered, limits: Limits) -> StackTables:
     conjuncts = [StackConjunct(c.alternatives) for c in lowered.construction]
     conjuncts += [StackConjunct(c.alternatives, early=False) for c in lowered.selection]
     conjuncts += [StackConjunct(c.alternatives) for group in lowered.forbidding.values() for c in group]
+    places = {c.position: place for place, c in enumerate(plan.positives)}
     return build_tables(
         [c.negated for c in plan.query.components],
         plan.window_ticks,
         conjuncts,
+        across={c.position: (places[c.across[0]], places[c.across[-1]]) for c in plan.negatives if c.across},
         everywhere=[c.position for c in plan.unguarded],
         push=push,
         second_equivalence=plan.key_strategy is KeyStrategy.MULTI_PAIS and len(plan.key) > 1,

@@ -90,17 +90,18 @@ def forbidden(tables, state, instances, number):
     length = tables.length
     last = cursor[length - 1]
     row = tables.by_negative[number]
-    place = row[ByNegative.POSITION]
+    first = row[ByNegative.AFTER]
+    before = row[ByNegative.BEFORE]
     component = row[ByNegative.COMPONENT]
     # A forbidding instance starts after this tick.
-    after = end[cursor[place - 1]] if place > 0 else oldest_alive(end[last], tables.window) - 1
+    after = end[cursor[first]] if first >= 0 else oldest_alive(end[last], tables.window) - 1
     found = False
     for everywhere in range(1 + row[ByNegative.EVERYWHERE]):
         key = np.int64(_EVERY_KEY) if everywhere else np.int64(instances.key[last])
         node = state.head[key * tables.components + component]
         # After the last component, everything up to now counts: matches are released before time passes their window.
-        if place < length:
-            node = newest_before(end, state.links, node, start[cursor[place]])
+        if before < length:
+            node = newest_before(end, state.links, node, start[cursor[before]])
         # A guard is the newest start from here down, so the search ends at a guard that is too old.
         while not found and node >= 0 and state.marks[Mark.GUARD, node] > after:
             found = start[node] > after

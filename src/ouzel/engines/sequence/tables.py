@@ -8,7 +8,7 @@ int64 ticks; the smallest int64 is not a time.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import IntEnum, IntFlag
 from typing import NamedTuple
 
@@ -82,9 +82,10 @@ class ByNegative(IntEnum):
     """Columns of `StackTables.by_negative`."""
 
     COMPONENT = 0
-    POSITION = 1  # the number of positive components before it
-    EVERYWHERE = 2  # 1 if some of its instances may have EVERY_KEY
-    FIRST_CONJUNCT = 3  # those that name it; they end where the next row's begin
+    AFTER = 1  # the position of the event after which it forbids; -1: the window
+    BEFORE = 2  # the position of the event before which it forbids; `length`: the window
+    EVERYWHERE = 3  # 1 if some of its instances may have EVERY_KEY
+    FIRST_CONJUNCT = 4  # those that name it; they end where the next row's begin
 
 
 class StackTables(NamedTuple):
@@ -115,6 +116,7 @@ def build_tables(
     window: int | None = None,
     conjuncts: Sequence[StackConjunct] = (),
     *,
+    across: Mapping[int, tuple[int, int]] | None = None,
     everywhere: Collection[int] = (),
     push: Push = Push.ALL,
     second_equivalence: bool = False,
@@ -123,7 +125,8 @@ def build_tables(
 ) -> StackTables:
     """The tables of a query whose components are negative where `negated` says so.
 
-    Conjuncts that name one event only belong to the choice of instances, not here. `everywhere` are the negative
+    Conjuncts that name one event only belong to the choice of instances, not here. `across` are the negative components
+    that forbid between two positions; the others forbid between their neighbours. `everywhere` are the negative
     components some of whose instances have EVERY_KEY.
 
     >>> tables = build_tables([False, True, False], window=10)
@@ -135,10 +138,14 @@ def build_tables(
     length = len(positives)
     assert length > 0 and len(negated) <= 127
     assert window is None or 0 < window < NO_WINDOW
-    assert window is not None or not (negated[0] or negated[-1]), "a negated start or end needs a window"
     position_of = {component: position for position, component in enumerate(positives)}
-    # The number of positives before a negative.
-    place = {component: sum(p < component for p in positives) for component in negatives}
+    # The positions of the events between which a negative forbids.
+    interval = {}
+    for component in negatives:
+        place = sum(p < component for p in positives)
+        interval[component] = (across or {}).get(component, (place - 1, place))
+        is_open = interval[component][0] < 0 or interval[component][1] == length
+        assert window is not None or not is_open, "a negated start or end needs a window"
 
     stages: list[list[StackConjunct]] = [[] for _ in range(length + 1)]
     naming: dict[int, list[StackConjunct]] = {component: [] for component in negatives}
@@ -154,21 +161,21 @@ def build_tables(
     guarded: list[list[int]] = [[] for _ in range(length)]
     searched: list[list[int]] = [[] for _ in range(length + 1)]
     for number, component in enumerate(negatives):
-        position = place[component]
-        if position == length:
+        after, before = interval[component]
+        if before == length:
             continue
         if not push & Push.NEGATION:
             searched[length].append(number)
-        elif not naming[component] and not second_equivalence:
-            guarded[position].append(number)
+        elif not naming[component] and not second_equivalence and before == after + 1:
+            guarded[before].append(number)
         else:
             others = (position_of[c] for conjunct in naming[component] for c in conjunct.components if c != component)
-            searched[min((max(position - 1, 0), *others))].append(number)
+            searched[min((max(after, 0), *others))].append(number)
 
     # A window that was not pushed down, and the second key, are also tested at the last stage.
     ticks = NO_WINDOW if window is None else window
     first_searched = sum(map(len, guarded))
-    at_end = [number for number, component in enumerate(negatives) if place[component] == length]
+    at_end = [number for number, component in enumerate(negatives) if interval[component][1] == length]
     by_stage = np.zeros((length + 2, len(ByStage)), np.int32)
     by_stage[:length, ByStage.COMPONENT] = positives
     by_stage[:-1, ByStage.TESTED] = [bool(stages[stage] or searched[stage]) for stage in range(length + 1)]
@@ -177,7 +184,8 @@ def build_tables(
     by_stage[:, ByStage.FIRST_SEARCHED] = first_searched + _bounds(searched)
     by_negative = np.zeros((len(negatives) + 1, len(ByNegative)), np.int32)
     by_negative[:-1, ByNegative.COMPONENT] = negatives
-    by_negative[:-1, ByNegative.POSITION] = [place[component] for component in negatives]
+    by_negative[:-1, ByNegative.AFTER] = [interval[component][0] for component in negatives]
+    by_negative[:-1, ByNegative.BEFORE] = [interval[component][1] for component in negatives]
     by_negative[:-1, ByNegative.EVERYWHERE] = [component in everywhere for component in negatives]
     by_negative[:, ByNegative.FIRST_CONJUNCT] = sum(map(len, stages)) + _bounds(list(naming.values()))
     return StackTables(
@@ -191,9 +199,9 @@ def build_tables(
         max_waiting=max_waiting,
         plain=int(
             length > 1
-            and not (conjuncts or second_equivalence or everywhere)
-            and all(position in range(1, length) for position in place.values())
-            and len(set(place.values())) == len(negatives)
+            and not (conjuncts or second_equivalence or everywhere or across)
+            and all(after >= 0 and before < length for after, before in interval.values())
+            and len(set(interval.values())) == len(negatives)
             and (not negatives or Push.NEGATION in push)
             and (window is None or Push.WINDOW_INTO_SCAN | Push.WINDOW_INTO_CONSTRUCTION in push)
         ),
