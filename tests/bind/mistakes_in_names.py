@@ -84,12 +84,22 @@ NAMES = [
     (
         "PATTERN SEQ(Shelf a, «SEQ(Exit b, Exit c)+»)",
         "SEQ(…) cannot be repeated without an upper bound",
-        "T+ v[] repeats one component; MATCH_RECOGNIZE repeats groups",
+        "write {1,5} for one to five times; MATCH_RECOGNIZE repeats groups any number of times",
     ),
     (
-        "PATTERN SEQ(Shelf a, «SEQ(Exit b, Exit c){2,3}»)",
-        "SEQ(…) cannot be repeated",
-        "write it out, with a variable for each event",
+        "PATTERN SEQ(Shelf a, «SEQ(Exit b, Exit c){2,1000}»)",
+        "a pattern may have 64 components at most, and written out it has 2,001",
+        "MATCH_RECOGNIZE repeats groups any number of times",
+    ),
+    (
+        "PATTERN SEQ(Shelf a, SEQ(Exit b, «OR(Exit c, Exit d){2}»){2,3})",
+        "a repeated group cannot be inside another one",
+        "write one of them out, or use MATCH_RECOGNIZE",
+    ),
+    (
+        "PATTERN SEQ(Shelf a, SEQ(Exit b, Exit c){2}) RETURN «b.tag» AS tag",
+        "there is no variable 'b'",
+        "the variables are a, b_1, c_1, b_2 and c_2",
     ),
     (
         "PATTERN AND(SEQ(Shelf a, «!(Exit b)», Exit c), Exit d)",

@@ -1,6 +1,6 @@
-"""Random patterns with several readings: optional steps, counts, OR, AND, nested SEQ, ANY without a list, WITHOUT; with
-strategies, forms of OUTPUT, windows and AGG. Every query is valid, except that some patterns may be empty or have too
-many readings; those are made again."""
+"""Random patterns with several readings: optional steps, counts, OR, AND, nested SEQ, ANY without a list, WITHOUT,
+repeated groups; with strategies, forms of OUTPUT, windows and AGG. Every query is valid, except that some patterns may
+be empty or have too many readings; those are made again."""
 
 from __future__ import annotations
 
@@ -46,6 +46,8 @@ class _Made:
     components: list[Component] = field(default_factory=list)
     # Those that every reading has.
     required: list[Component] = field(default_factory=list)
+    # Those of repeated groups.
+    repeated: list[Component] = field(default_factory=list)
 
 
 def _query(rng: random.Random, types: Types | None) -> str:
@@ -61,22 +63,23 @@ def _query(rng: random.Random, types: Types | None) -> str:
     aggregates = rng.random() < 0.25
     form = rng.choice(FORMS) if not aggregates and rng.random() < 0.3 else None
     in_events = not aggregates and "!" not in whole and rng.random() < 0.15
-    positives = [c for c in made.components if not c.negated]
+    named = [c for c in made.components if not c.negated]
+    positives = [c for c in named if c not in made.repeated]
     needs_attribute = strategy == "partition_contiguity" or form is not None or in_events
-    keys = [a for a in ("id", "s") if all(a in c.shared for c in positives) or not needs_attribute]
+    keys = [a for a in ("id", "s") if all(a in c.shared for c in named) or not needs_attribute]
     conjuncts = [random_equivalence(rng, made.components, tuple(keys))] if rng.random() < 0.4 else []
     conjuncts += [random_condition(rng, made.components, 0) for _ in range(rng.choice((0, 1, 1, 2)))]
     body = " AND ".join(conjunct for conjunct in conjuncts if conjunct)
     if strategy is not None:
         if rng.random() < 0.3:
-            steps = [f"{c.name}{'[i]' * (c.kleene and rng.random() < 0.5)}" for c in positives[1:]]
+            steps = [f"{c.name}{'[i]' * (c.kleene and rng.random() < 0.5)}" for c in named[1:]]
             rules = [f"{step}: {rng.choice(('strict', 'next', 'any'))}" for step in steps]
             strategy = f"contiguity({', '.join(rules)})" if rules else strategy
         clauses.append(f"WHERE {strategy} {{ {body} }}")
     elif body:
         clauses.append(f"WHERE {body}")
     if aggregates:
-        clauses.append(_aggregates(rng, positives))
+        clauses.append(_aggregates(rng, positives, named))
     if in_events:
         clauses.append(f"WITHIN {rng.randint(2, 7)} EVENTS")
     elif "!" in whole or rng.random() < 0.7:
@@ -87,7 +90,7 @@ def _query(rng: random.Random, types: Types | None) -> str:
         skips = made.required if form.startswith("SKIP") else []
         if skips or not form.startswith("SKIP"):
             clauses.append(f"OUTPUT {form}" + (f" {rng.choice(skips).name}" if skips else ""))
-    if not aggregates and rng.random() < 0.5:
+    if not aggregates and positives and rng.random() < 0.5:
         clauses.append(_returns(rng, positives))
     return "\n".join(clauses)
 
@@ -122,11 +125,15 @@ def _kinds(component: Component) -> str:
     return f"ANY({', '.join(component.types)})" if len(component.types) > 1 else component.types[0]
 
 
-def _part(rng: random.Random, made: _Made, depth: int, *, required: bool, negatable: bool = True) -> str:
+def _part(
+    rng: random.Random, made: _Made, depth: int, *, required: bool, negatable: bool = True, repeatable: bool = True
+) -> str:
     roll = rng.random()
     if depth == 0 or roll < 0.5 or len(made.components) > 4:
         return _leaf(rng, made, required, negatable)
     kind = rng.choice(("SEQ", "OR", "OR", "AND"))
+    if repeatable and rng.random() < 0.15:
+        return _repeated(rng, made, kind)
     optional = rng.random() < 0.25
     without = _without(rng, made, 0.15)
     inside = required and not optional and kind != "OR"
@@ -136,6 +143,20 @@ def _part(rng: random.Random, made: _Made, depth: int, *, required: bool, negata
     if kind == "OR" and rng.random() < 0.3:
         return f"({' | '.join(parts)}){'?' * optional}{without}"
     return f"{kind}({', '.join(parts)}){'?' * optional}{without}"
+
+
+def _repeated(rng: random.Random, made: _Made, kind: str) -> str:
+    """A group of two components, repeated. Conditions name its variables; RETURN and the like do not."""
+    parts = []
+    for _ in range(2):
+        name = "abcdefghjklmnopqrstuvw"[len(made.components)]
+        (component,) = random_components(rng, ".", made.types, any_share=0.15)
+        component = replace(component, name=name)
+        made.components.append(component)
+        made.repeated.append(component)
+        parts.append(f"{_kinds(component)}{'?' * (rng.random() < 0.2)} {name}")
+    written = f"{kind}({', '.join(parts)}){rng.choice(('{2}', '{1,2}', '{,2}', '{2,3}'))}"
+    return written + _without(rng, made, 0.2)
 
 
 def _without(rng: random.Random, made: _Made, share: float) -> str:
@@ -192,7 +213,7 @@ def _returns(rng: random.Random, positives: list[Component]) -> str:
     return f"RETURN R({', '.join(columns)})"
 
 
-def _aggregates(rng: random.Random, positives: list[Component]) -> str:
+def _aggregates(rng: random.Random, positives: list[Component], named: list[Component]) -> str:
     columns = ["COUNT"]
     for component in positives:
         if rng.random() < 0.5 and "x" in component.attributes:
@@ -201,7 +222,7 @@ def _aggregates(rng: random.Random, positives: list[Component]) -> str:
             )
     clause = f"AGG {', '.join(columns)}"
     if rng.random() < 0.4:
-        if all("id" in c.shared for c in positives) and rng.random() < 0.6:
+        if all("id" in c.shared for c in named) and rng.random() < 0.6:
             clause = f"GROUP BY id {clause}"
         else:
             single = [c for c in positives if not c.kleene and "y" in c.attributes]

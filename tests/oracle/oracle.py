@@ -15,6 +15,7 @@ from tests.oracle.negation import stands
 from tests.oracle.output import CompressedMatches, Match, in_form, in_output_order, match_of
 from tests.oracle.output import Result as MatchResult
 from tests.oracle.readings import beginnings, readings, with_names
+from tests.oracle.repetition import written_out
 from tests.oracle.selection import Selection
 
 INPUT = "input"
@@ -60,7 +61,7 @@ def answer(
 def answer_one(query: Query, events: Iterable[Event], settings: Settings, order: Sequence[str] = ()) -> list[Result]:
     """One query on its input: order, positive matches, negation, output."""
     assert query.threshold is None, "incomplete streams are section 6, not this oracle's"
-    query = with_implied_tests(query)
+    query = with_implied_tests(written_out(query))
     # "Each reading selects events by the query's strategy as if it were the whole query."
     linear = readings(with_names(query.pattern))
     if query.output is not None and query.output.form is OutputForm.FURTHEST:

@@ -67,7 +67,7 @@ def readings(pattern: Pattern) -> list[Reading]:
     whole = frozenset(leaf.variable for leaf in leaves(pattern.parts))
     forbidden += [Forbidden(one, whole) for one in pattern.without]
     linear = dict.fromkeys(_of_sequence(pattern.parts))
-    return [Reading(components, tuple(forbidden)) for components in linear]
+    return [Reading(components, tuple(dict.fromkeys(forbidden))) for components in linear]
 
 
 def _all_parts(parts: tuple[Component | Group, ...]) -> Iterator[Component | Group]:

@@ -32,8 +32,9 @@ from ouzel.bind.diagnostics import Source
 from ouzel.bind.expressions import Expressions
 from ouzel.bind.literals import Parameters
 from ouzel.bind.model import Attribute, Bound, BoundQuery, Catalog, Intrinsic
-from ouzel.bind.names import Place, bind_pattern
+from ouzel.bind.names import COMPONENTS_MAX, Place, bind_pattern
 from ouzel.bind.readings import bounds
+from ouzel.bind.repetition import written_out
 from ouzel.bind.typing import Typing
 from ouzel.lang import syntax
 from ouzel.lang.syntax import Contiguity, OutputForm, Span, Strategy
@@ -75,6 +76,7 @@ def bind_with(
     """Like `bind`, with parameters that several queries of a script share."""
     source = Source(text)
     _check_depth(query, source)
+    query = written_out(query, COMPONENTS_MAX, source)
     names = with_furthest(query, bind_pattern(query.pattern, catalog, source))
     defaults: dict[Attribute | Intrinsic, Bound] = {}
     where = Expressions(source, names, Typing(source, catalog.time), parameters, Place.WHERE, defaults)

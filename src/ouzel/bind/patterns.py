@@ -63,15 +63,11 @@ def _groups(parts: Sequence[syntax.Component | Group]) -> Iterator[Group]:
 
 
 def _check_group(group: Group, source: Source) -> None:
-    if group.most != 1:
-        if group.most is None:
-            raise source.mistake(
-                f"{group.kind.value}(…) cannot be repeated without an upper bound",
-                group.span,
-                "T+ v[] repeats one component; MATCH_RECOGNIZE repeats groups",
-            )
+    if group.most is None:
         raise source.mistake(
-            f"{group.kind.value}(…) cannot be repeated", group.span, "write it out, with a variable for each event"
+            f"{group.kind.value}(…) cannot be repeated without an upper bound",
+            group.span,
+            "write {1,5} for one to five times; MATCH_RECOGNIZE repeats groups any number of times",
         )
     if group.kind is GroupKind.AND:
         for leaf in group.leaves:

@@ -448,7 +448,7 @@ def check_depth(tree: Node) -> None:
     """Refuse a tree that is deeper than DEPTH_MAX. It goes level by level, because recursion is not safe yet."""
     level = [tree]
     for _ in range(DEPTH_MAX):
-        level = [child for node in level for child in _children(node)]
+        level = [child for node in level for child in children(node)]
         if not level:
             return
     span = level[0].span
@@ -460,7 +460,8 @@ def check_depth(tree: Node) -> None:
     )
 
 
-def _children(node: Node) -> Iterator[Node]:
+def children(node: Node) -> Iterator[Node]:
+    """The nodes directly below a node."""
     for one in fields(node):
         value = getattr(node, one.name)
         if isinstance(value, Node):

@@ -71,6 +71,8 @@ SAME = [
     ("SEQ(A a, SEQ(B b, D d) WITHOUT C c)", ["SEQ(A a, B b, !(C c), D d)"]),
     ("SEQ(A a, SEQ(B b, D d)? WITHOUT C c)", ["SEQ(A a, B b, !(C c), D d)", "A a"]),
     ("SEQ(AND(A a, B b) WITHOUT C c, D d)", ["SEQ(A a, !(C c), B b, D d)", "SEQ(B b, !(C c), A a, D d)"]),
+    ("SEQ(A a, SEQ(B b, C c){2})", ["SEQ(A a, B b_1, C c_1, B b_2, C c_2)"]),
+    ("SEQ(A a, OR(B b, C c){1,2})", ["SEQ(A a, OR(B b_1, C c_1), OR(B b_2, C c_2)?)"]),
     ("SEQ(A a, SEQ(B b, C c)?, D d)", ["SEQ(A a, B b, C c, D d)", "SEQ(A a, D d)"]),
 ]
 

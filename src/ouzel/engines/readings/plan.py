@@ -113,7 +113,11 @@ def _with_places(query: BoundQuery) -> BoundQuery:
         for c in query.positives
     ]
     for number, test in enumerate(query.equivalences):
-        owner = next(c for c in query.positives if set(c.types or ("",)) - test.lacked_by.get(c.position, frozenset()))
+        lacking = test.lacked_by
+        owner = next((c for c in query.positives if set(c.types or ("",)) - lacking.get(c.position, frozenset())), None)
+        if owner is None:
+            # A negative component alone has the attribute. Forms of OUTPUT, which read partitions, refuse this.
+            continue
         value = attribute_of(query, owner.position, test)
         columns.append(OutputColumn(partition_column(number), replace(value, at=At.FIRST) if owner.kleene else value))
     return replace(query, returns=(*query.returns, *columns))
