@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from contextlib import redirect_stdout
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -11,12 +13,13 @@ import pytest
 
 import ouzel
 import ouzel.spark
+from ouzel.spark.versions import from_arrow, to_arrow
 from tests.engines.rows.random_patterns import random_clause, random_rows
 from tests.engines.rows.test_agreement import SCHEMA, comparable
 from tests.spark.streams import FileStream
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -48,6 +51,30 @@ def test_batch_equals_embedded(spark: SparkSession, rows_per_match: str) -> None
     assert comparable([row.asDict() for row in frame.collect()]) == comparable(wanted.to_pylist())
 
 
+KEYS = ("upper(sym)", "ts % 3", "(ts % 4) * 0.5", "if(price > 4, sym, 'x')", "upper(sym), price % 2", "sym, ts % 2")
+
+
+@pytest.mark.parametrize("keys", KEYS)
+def test_partitions_by_expressions(spark: SparkSession, keys: str) -> None:
+    """Keys that Spark cannot compute: the tasks compute them before the shuffle."""
+    table = ticks(500)
+    clause = V_SHAPE.replace("sym", keys)
+    frame = ouzel.spark.match_recognize(from_arrow(spark, table).repartition(3), clause)
+    wanted = ouzel.match_recognize(table, clause)
+    assert wanted.num_rows > 5
+    assert comparable(to_arrow(frame).to_pylist()) == comparable(wanted.to_pylist())
+    assert ("MapInArrow" in plan_below_the_shuffle(frame)) == (not keys.startswith("sym"))
+
+
+def plan_below_the_shuffle(frame: DataFrame) -> str:
+    shown = io.StringIO()
+    with redirect_stdout(shown):
+        frame.explain()
+    _, shuffle, below = shown.getvalue().partition("Exchange hashpartitioning")
+    assert shuffle
+    return below.partition("Initial Plan")[0]
+
+
 def test_random_patterns_on_spark(spark: SparkSession) -> None:
     compared = 0
     for seed in range(40):
@@ -63,6 +90,14 @@ def test_random_patterns_on_spark(spark: SparkSession) -> None:
         assert comparable(found) == comparable(wanted.to_pylist()), f"seed {seed}\n{clause}"
         compared += 1
     assert compared > 20
+
+
+def test_a_task_refuses_more_rows_than_it_may_hold(spark: SparkSession) -> None:
+    frame = ouzel.spark.match_recognize(from_arrow(spark, ticks(500)), V_SHAPE, max_partition_bytes=1_000)
+    with pytest.raises(ouzel.LimitError, match="max_partition_bytes=1,000"), ouzel.spark.unwrap_errors():
+        frame.collect()
+    with pytest.raises(ouzel.InputError, match="max_partition_bytes=0 is not a number of bytes"):
+        ouzel.spark.match_recognize(spark.range(3), "ORDER BY id PATTERN (A)", max_partition_bytes=0)
 
 
 def test_order_is_required(spark: SparkSession) -> None:
@@ -113,5 +148,13 @@ def test_stream_refuses_what_it_cannot_decide(spark: SparkSession) -> None:
 def test_batch_refuses_options_of_streams(spark: SparkSession) -> None:
     with pytest.raises(ouzel.InputError, match="max_delay= is for streams"):
         ouzel.spark.match_recognize(spark.range(3), "ORDER BY id PATTERN (A)", max_delay=5)
-    with pytest.raises(ouzel.InputError, match="answered by ouzel"):
-        ouzel.spark.match(spark.range(3), "MATCH_RECOGNIZE (ORDER BY id PATTERN (A))", time="id")
+
+
+def test_match_takes_row_patterns_beside_queries(spark: SparkSession) -> None:
+    table = ticks(300)
+    queries = {"shapes": f"MATCH_RECOGNIZE ({V_SHAPE})", "dear": "PATTERN SEQ(ANY a) WHERE a.price > 6"}
+    wanted = ouzel.match(table, queries, type=None)
+    for options in ({}, {"memory_limit": 1 << 24}):
+        with ouzel.spark.match(from_arrow(spark, table), queries, type=None, **options) as found:
+            for name, rows in found.items():
+                assert comparable(to_arrow(rows).to_pylist()) == comparable(wanted[name].to_pylist()) != [], name

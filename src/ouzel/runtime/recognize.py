@@ -70,10 +70,21 @@ def check_steps(steps_max: Any) -> None:
 
 def recognize(table: pa.Table, pattern: BoundRowPattern) -> pa.Table:
     """The rows of a row pattern over a table."""
-    time = ALL_AT_ONCE
-    while time in table.column_names:
-        time += "_"
-    timed = table.append_column(time, pa.array(np.zeros(table.num_rows, np.int64)))
-    session = Session(Program((), Layout(timed.schema, time, None), row_patterns=(pattern,)))
-    session.push(timed, zero_copy=True)
+    program = table_program(table.schema, pattern)
+    session = Session(program)
+    session.push(all_at_once(table, program.layout.time), zero_copy=True)
     return session.finish()[pattern.name]
+
+
+def table_program(schema: pa.Schema, pattern: BoundRowPattern) -> Program:
+    """The program of a row pattern over tables of a schema, which get a column of times in addition."""
+    time = ALL_AT_ONCE
+    while time in schema.names:
+        time += "_"
+    timed = schema.append(pa.field(time, pa.int64()))
+    return Program((), Layout(timed, time, None), row_patterns=(pattern,))
+
+
+def all_at_once(table: pa.Table, time: str) -> pa.Table:
+    """The rows with one time for all of them."""
+    return table.append_column(time, pa.array(np.zeros(table.num_rows, np.int64)))

@@ -152,8 +152,6 @@ def match(
     for name, value in (("max_delay", max_delay), ("idle_timeout", idle_timeout)):
         if value is not None:
             raise InputError(f"{name}= is for streams; in a batch no event is late")
-    if bound.program.row_patterns:
-        raise InputError("MATCH_RECOGNIZE over a batch is answered by ouzel.spark.match_recognize; call that instead")
     distributions = plan_distributions(bound, slices, reports=reports)
     if reports:
         for distribution in distributions:

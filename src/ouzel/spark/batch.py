@@ -46,6 +46,7 @@ from ouzel.spark.worker import (
     BatchJob,
     Memory,
     emit_partials,
+    mark_keys,
     match_boundaries,
     match_partition,
     match_range,
@@ -136,6 +137,18 @@ class ByKey(Distribution):
 
     def _spread(self, rows: DataFrame, events: Events, memory: Memory) -> DataFrame:
         return by_key(rows, self.plan)
+
+
+@dataclass(frozen=True)
+class ByComputedKey(Distribution):
+    """All rows of a key in one task. Workers compute the key, as a number, before the shuffle."""
+
+    def describe(self) -> str:
+        return "partitioned by values that the tasks compute first"
+
+    def _spread(self, rows: DataFrame, events: Events, memory: Memory) -> DataFrame:
+        marked = StructType([*rows.schema.fields, StructField(PART_COLUMN, IntegerType())])
+        return in_arrow(rows, marked, mark_keys, self.plan.group, self.plan.computed_keys).repartition(PART_COLUMN)
 
 
 @dataclass(frozen=True)
@@ -332,8 +345,11 @@ def plan_distributions(events: Events, slices: SliceHint, *, reports: bool = Fal
 
 def _distribution(events: Events, group: QueryGroupPlan, hint: SliceHint) -> Distribution:
     plans = group.plans
+    if group.computed_keys:
+        return ByComputedKey(group)
     if group.composed or plans is None:
-        return ByKey(group) if group.keys else SingleTask(group, "queries read its results")
+        reason = "it has no PARTITION BY" if events.program.row_patterns else "queries read its results"
+        return ByKey(group) if group.keys else SingleTask(group, reason)
     if all(map(is_about_single_events, plans)):
         return NoShuffle(group)
     partitions = int(str(events.frame.sparkSession.conf.get("spark.sql.shuffle.partitions")))

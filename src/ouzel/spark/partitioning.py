@@ -178,6 +178,8 @@ class QueryGroupPlan:
     plans: tuple[Plan, ...] | None = None
     # Some of its queries read the results of others.
     composed: bool = False
+    # Of a row pattern whose partitions only the workers can compute: the expressions of its PARTITION BY.
+    computed_keys: tuple[Bound, ...] = ()
     # The queries are aggregates over all keys: the group emits partial results, which this program merges.
     totals: Program | None = None
 
@@ -232,7 +234,13 @@ def plan_query_groups(
     for pattern in program.row_patterns:
         part = _narrowed(replace(program, queries=(), row_patterns=(pattern,)))
         keys = tuple(sorted(pattern.partition_paths))
-        found.append(_group(part, clock, keys=keys, types=None, first_query=first_query, reports=reports))
+        planned = _group(part, clock, keys=keys, types=None, first_query=first_query, reports=reports)
+        if pattern.time is None:
+            # The workers add the time of a table's rows.
+            planned = replace(planned, columns=tuple(name for name in planned.columns if name != program.layout.time))
+        if not keys:
+            planned = replace(planned, computed_keys=tuple(column.expression for column in pattern.partition))
+        found.append(planned)
         first_query += 1
     return found
 

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from ouzel.errors import InputError
 from ouzel.runtime.problems import Problem
+from ouzel.runtime.recognize import all_at_once
 
 PACKED_NUMBER = "query"
 PACKED_PAYLOAD = "payload"
@@ -161,6 +162,8 @@ class QueryGroup:
     def events(self, table: pa.Table) -> pa.Table:
         """The columns that the program needs, with the types it was compiled for."""
         schema = pa.ipc.read_schema(pa.py_buffer(self.columns))
+        if self.time not in table.column_names:
+            table = all_at_once(table, self.time)  # row patterns over a batch
         nulls = table[self.time].null_count
         if nulls:
             raise InputError(

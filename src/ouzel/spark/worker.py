@@ -5,12 +5,15 @@ PySpark is imported here only for the number of the partition, so tests can call
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from ouzel.bind.model import Bound
 from ouzel.errors import LimitError
 from ouzel.runtime.layout import ticks_of
 from ouzel.runtime.problems import Problem
@@ -137,6 +140,45 @@ def _parts(group: QueryGroup, job: BatchJob, table: pa.Table) -> Iterator[tuple[
         return
     events = group.events(table)
     yield from split_by(events.append_column(PART_COLUMN, table[PART_COLUMN]), PART_COLUMN)
+
+
+# ── Keys that only workers can compute ─────────────────────────────────────────────────────────────
+
+
+def mark_keys(
+    group: QueryGroup, expressions: Sequence[Bound], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a task; the last column has a number that is equal for equal values of the expressions."""
+    from ouzel.engines.rows.frames import evaluated
+
+    for batch in batches:
+        columns = evaluated(expressions, group.events(pa.Table.from_batches([batch])))
+        yield batch.append_column(PART_COLUMN, pa.array(key_numbers(columns)))
+
+
+def key_numbers(columns: Sequence[pa.Array]) -> np.ndarray:
+    """A number for each row, the same in every process for equal values.
+
+    >>> key_numbers([pa.array([0.0, None, -0.0]), pa.array(["a", "b", "a"])]).tolist()
+    [-390611389, 1908338681, -390611389]
+    """
+    numbers = np.zeros(len(columns[0]), np.uint32)
+    for column in columns:
+        coded = column.dictionary_encode("encode")
+        hashes = np.array([_stable_hash(value) for value in coded.dictionary.to_pylist()], np.uint32)
+        numbers = numbers * np.uint32(31) + hashes[coded.indices.to_numpy()]
+    return numbers.view(np.int32)
+
+
+def _stable_hash(value: Any) -> int:
+    """Python's own hash of text, null and NaN differs from process to process."""
+    if value is None or value != value:
+        return 0
+    return (
+        zlib.crc32(value.encode() if isinstance(value, str) else value)
+        if isinstance(value, str | bytes)
+        else (hash(value) & 0xFFFFFFFF)
+    )
 
 
 # ── Totals over all keys ───────────────────────────────────────────────────────────────────────────

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -148,6 +148,12 @@ def shifted(bounds: np.ndarray, shift: int) -> np.ndarray:
     rows += np.int32(max(-len(rows), min(len(rows), shift)))
     rows[np.repeat(first - (np.cumsum(without) - without), without) + np.arange(without.sum())] = -1
     return rows
+
+
+def evaluated(expressions: Sequence[Bound], table: pa.Table) -> list[Column]:
+    """The values of expressions on each row of a table, as it is."""
+    frame = RowFrame(table.num_rows, SortedRows.of(table), lambda component: None)
+    return [evaluate(expression, frame) for expression in expressions]
 
 
 def row_order(query: BoundRowPattern, plain: SortedRows) -> np.ndarray | None:

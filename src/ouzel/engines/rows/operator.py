@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ouzel.engines.rows.finder import Finder
-from ouzel.engines.rows.frames import RowFrame, SortedRows, row_order
+from ouzel.engines.rows.frames import SortedRows, evaluated, row_order
 from ouzel.engines.rows.measures import MatchView, written
 from ouzel.engines.rows.plan import RowPlan
 from ouzel.engines.rows.suffixes import suffix_view
@@ -23,7 +23,6 @@ from ouzel.kernels.order import gather
 from ouzel.lang import row_syntax
 from ouzel.runtime.buffer import LATEST, Block, OpenKey, StreamBuffer, chosen
 from ouzel.runtime.codes import is_mostly_dead
-from ouzel.runtime.expressions import evaluate
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.operator import NO_TICKS, Answer, StreamOperator
@@ -51,8 +50,7 @@ class RowStager(KeyStager):
     def _keys(self, table: pa.Table) -> np.ndarray:
         if not self._expressions:
             return np.full(table.num_rows, _NO_VALUE, np.int32)
-        frame = RowFrame(table.num_rows, SortedRows.of(table), lambda component: None)
-        columns = [evaluate(expression, frame) for expression in self._expressions]
+        columns = evaluated(self._expressions, table)
         if len(columns) == 1:
             codes = self.keys.encode(columns)
             return codes if codes.min(initial=_NO_VALUE) >= _NO_VALUE else np.maximum(codes, _NO_VALUE)
