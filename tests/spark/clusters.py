@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,6 @@ import pytest
 
 import ouzel.spark
 from ouzel.spark.launch import find_java_home
-from tests.spark.processes import executors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,6 +29,9 @@ SETTINGS: dict[str, Any] = {
     "spark.executor.memory": "700m",
     "spark.executor.cores": 1,
     "spark.cores.max": 2,
+    # A session is there when both executors are.
+    "spark.scheduler.minRegisteredResourcesRatio": 1.0,
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "600s",
     # Executors must not see the sources.
     "spark.executorEnv.PYTHONPATH": None,
     "spark.driver.host": "127.0.0.1",
@@ -49,8 +50,6 @@ def cluster_session(master: str, python: Path, **settings: Any) -> Iterator[Spar
         patch.setenv("PYSPARK_PYTHON", str(python))
         spark = ouzel.spark.session("executors", master, **SETTINGS | settings)
         try:
-            while len(executors()) < 2:
-                time.sleep(0.1)
             yield spark
         finally:
             spark.stop()

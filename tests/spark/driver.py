@@ -2,8 +2,8 @@
 
     python -m tests.spark.driver FOLDER [SETTINGS] [CONDITION]
 
-It prints `ready` when Spark has started, and at its end `right`, what is wrong, or the error of the stream. SETTINGS is
-a JSON object of Spark's settings, with the master. CONDITION filters the source.
+It prints `ready` when Spark has started, `committed` after each micro-batch, and at its end `right`, what is wrong, or
+the error of the stream. SETTINGS is a JSON object of Spark's settings, with the master. CONDITION filters the source.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
+
+from pyspark.sql.streaming import StreamingQueryListener
 
 import ouzel.spark
 from tests.spark.faulty import Faulty
@@ -26,6 +29,22 @@ SETTINGS = {
 }
 
 
+class Commits(StreamingQueryListener):
+    """Prints a line after each micro-batch."""
+
+    def onQueryProgress(self, event: Any) -> None:
+        print("committed", flush=True)
+
+    def onQueryStarted(self, event: Any) -> None:
+        pass
+
+    def onQueryIdle(self, event: Any) -> None:
+        pass
+
+    def onQueryTerminated(self, event: Any) -> None:
+        pass
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     settings = SETTINGS | (json.loads(sys.argv[2]) if len(sys.argv) > 2 else {})
@@ -34,6 +53,7 @@ def main() -> None:
     faulty = Faulty.read(folder)
     stream = faulty.stream(spark, folder)
     step = faulty.step()
+    spark.streams.addListener(Commits())
     print("ready", flush=True)
     try:
         with ouzel.spark.unwrap_errors():

@@ -19,7 +19,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -78,8 +77,48 @@ class Log:
 # ── Drivers ────────────────────────────────────────────────────────────────────────────────────────
 
 
+@dataclass
+class Driver:
+    """A process that runs the stream of a folder."""
+
+    process: subprocess.Popen[str]
+    folder: Path
+    said: str = ""  # its last words
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process.poll() is None
+
+    def wait_for(self, micro_batches: int, seconds: float) -> bool:
+        """Wait until so many micro-batches are committed, and so long; False if the driver has ended before."""
+        while commits(self.folder) < micro_batches and self._reads_line():
+            pass
+        self.pause(seconds)
+        return self.is_alive
+
+    def pause(self, seconds: float) -> None:
+        """Wait so long, or until the driver ends."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(seconds)
+
+    def ended(self) -> str:
+        """Wait for the end of the driver; what it says then."""
+        while self._reads_line():
+            pass
+        self.process.wait()
+        return self.said or f"ended with {self.process.returncode} and without a word"
+
+    def _reads_line(self) -> bool:
+        """Wait until the driver has committed a micro-batch, or ends; False if it has ended."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if line not in ("", "committed\n"):
+            self.said = line.strip()
+        return bool(line)
+
+
 @contextmanager
-def driver(folder: Path, *arguments: object, **environment: str) -> Iterator[subprocess.Popen[str]]:
+def driver(folder: Path, *arguments: object, **environment: str) -> Iterator[Driver]:
     """A driver that has started Spark. At the end it and all that it started are killed."""
     texts = [json.dumps(argument) if isinstance(argument, dict) else str(argument) for argument in arguments]
     with (folder / "driver.log").open("ab") as log:
@@ -93,7 +132,7 @@ def driver(folder: Path, *arguments: object, **environment: str) -> Iterator[sub
         said = process.stdout.readline()
         if said != "ready\n":
             raise RuntimeError(f"Spark did not start: {said}; see {folder / 'driver.log'}")
-        yield process
+        yield Driver(process, folder)
     finally:
         below = executors(process.pid)
         with contextlib.suppress(ProcessLookupError):
@@ -105,31 +144,15 @@ def driver(folder: Path, *arguments: object, **environment: str) -> Iterator[sub
         process.stdout.close()
 
 
-def ended(process: subprocess.Popen[str]) -> str:
-    """What a driver says at its end."""
-    assert process.stdout is not None
-    process.wait()
-    return process.stdout.read().strip() or f"ended with {process.returncode} and without a word"
-
-
 def run(folder: Path, *arguments: object, **environment: str) -> str:
     """Run a stream to its end."""
-    with driver(folder, *arguments, **environment) as process:
-        return ended(process)
+    with driver(folder, *arguments, **environment) as running:
+        return running.ended()
 
 
 def commits(folder: Path) -> int:
     """How many micro-batches were committed, over all lives of the stream."""
     return len(list((folder / "checkpoint" / "commits").glob("[0-9]*")))
-
-
-def wait_for(process: subprocess.Popen[str], folder: Path, micro_batches: int, seconds: float) -> bool:
-    """Wait until so many micro-batches are committed, and so long; False if the driver has ended before."""
-    while process.poll() is None and commits(folder) < micro_batches:
-        time.sleep(0.01)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(seconds)
-    return process.poll() is None
 
 
 # ── Kills ──────────────────────────────────────────────────────────────────────────────────────────
@@ -140,8 +163,8 @@ def kill_drivers(log: Log, name: str, folder: Path, kills: int = DRIVER_KILLS) -
     chance = random.Random(name)
     moments = sorted((chance.randrange(BATCHES // 2), chance.uniform(0, 3), chance.randint(1, 4)) for _ in range(kills))
     for micro_batches, seconds, partitions in moments[len(log.of(name, "driver")) :]:
-        with driver(folder, {"spark.sql.shuffle.partitions": partitions}) as process:
-            assert wait_for(process, folder, micro_batches, seconds), f"{name} ended too early: {ended(process)}"
+        with driver(folder, {"spark.sql.shuffle.partitions": partitions}) as running:
+            assert running.wait_for(micro_batches, seconds), f"{name} ended too early: {running.ended()}"
             before = commits(folder)
         log.add(Fault(name, f"driver, {partitions} shuffle partitions", before, "killed"))
 
@@ -151,21 +174,23 @@ def kill_on_cluster(log: Log, name: str, folder: Path, executor_python: Path, ki
     chance = random.Random(f"cluster {name}")
     settings = SETTINGS | {"spark.master": LOCAL_CLUSTER}
     while True:
-        with driver(folder, settings, PYSPARK_PYTHON=str(executor_python)) as process:
+        with driver(folder, settings, PYSPARK_PYTHON=str(executor_python)) as running:
             done = len(log.of(name, "executor")) + len(log.of(name, "Python worker"))
             first, last = commits(folder), BATCHES - 1
             moments = sorted(chance.uniform(first, last) for _ in range(kills - done))
             for number, moment in enumerate(moments, start=done):
                 what, find = (("executor", executors), ("Python worker", python_workers))[number % 2]
-                alive = wait_for(process, folder, int(moment), moment % 1 * 2)
+                alive = running.wait_for(int(moment), moment % 1 * 2)
                 found: list[int] = []
                 while alive and not found:
-                    found = find(process.pid)
-                    alive = process.poll() is None
+                    found = find(running.process.pid)
+                    if not found:
+                        running.pause(0.05)
+                    alive = running.is_alive
                 if found and commits(folder) <= BATCHES:
                     os.kill(chance.choice(found), signal.SIGKILL)
                     log.add(Fault(name, what, commits(folder), "killed"))
-            said = ended(process)
+            said = running.ended()
         if said == RIGHT or not ("Python worker" in said or "ExecutorLostFailure" in said):
             return said
         # Spark gives up a task that was killed too often, which fails the stream; it starts again from its checkpoint.
@@ -175,7 +200,7 @@ def kill_on_cluster(log: Log, name: str, folder: Path, executor_python: Path, ki
 def kills(log: Log, folder: Path, streams: int, executor_python: Path) -> None:
     """Random streams of all kinds of query, each killed again and again."""
     for number in range(streams):
-        kind = "set" if number % 5 == 4 else "queries"
+        kind = {2: "rows", 4: "set"}.get(number % 5, "queries")
         name = f"{kind} {number}"
         own = folder / name.replace(" ", "-")
         if log.of(name, "end"):
@@ -194,8 +219,8 @@ def half_of(folder: Path) -> None:
     """A new stream that was stopped, in the middle of a micro-batch, after half of them."""
     shutil.rmtree(folder, ignore_errors=True)
     Faulty("queries", len(folder.name), BATCHES).write(folder)
-    with driver(folder) as process:
-        assert wait_for(process, folder, BATCHES // 2, 0.5), ended(process)
+    with driver(folder) as running:
+        assert running.wait_for(BATCHES // 2, 0.5), running.ended()
 
 
 def damaged(folder: Path) -> str:
@@ -257,8 +282,8 @@ def rescaled(folder: Path) -> str:
     """Other numbers of shuffle partitions after each restart."""
     half_of(folder)
     for partitions in (1, 5):
-        with driver(folder, {"spark.sql.shuffle.partitions": partitions}) as process:
-            assert wait_for(process, folder, commits(folder) + 1, 0.2), ended(process)
+        with driver(folder, {"spark.sql.shuffle.partitions": partitions}) as running:
+            assert running.wait_for(commits(folder) + 1, 0.2), running.ended()
     return run(folder, {"spark.sql.shuffle.partitions": 3})
 
 
@@ -283,8 +308,8 @@ def upgraded(folder: Path, before: Path | None) -> str:
         return "not run, because --before names no earlier sources"
     shutil.rmtree(folder, ignore_errors=True)
     Faulty("queries", 5, BATCHES).write(folder)
-    with driver(folder, PYTHONPATH=str(before / "src"), OUZEL_KERNELS="python") as process:
-        assert wait_for(process, folder, BATCHES // 2, 0.5), ended(process)
+    with driver(folder, PYTHONPATH=str(before / "src"), OUZEL_KERNELS="python") as running:
+        assert running.wait_for(BATCHES // 2, 0.5), running.ended()
     return run(folder)
 
 

@@ -7,13 +7,17 @@ run it, be killed, and leave the rest to another one.
 from __future__ import annotations
 
 import json
+import os
 import random
-from collections.abc import Callable
+import signal
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.errors import StreamingQueryException
 
 import ouzel
 from ouzel.loss import Exponential
@@ -33,7 +37,8 @@ MODEL = ouzel.LossModel(0.1, gaps={"b": Exponential(2), "c": Exponential(2)}, pr
 
 @dataclass(frozen=True, slots=True)
 class Faulty:
-    """A random stream. Its kind is `queries`, each of the kinds of query, or `set`, a set of queries."""
+    """A random stream. Its kind is `queries`, each of the kinds of query, `rows`, row patterns, or `set`, a set of
+    queries."""
 
     kind: str
     seed: int
@@ -70,12 +75,25 @@ class Faulty:
         )
 
     def queries(self) -> dict[str, str]:
-        """A query for each engine, strategy and way of distributing events, with random windows."""
+        """A query for each engine, strategy and way of distributing events, with random windows; or row patterns."""
         chance = random.Random(self.seed)
 
         def window() -> str:
             return f"WITHIN {chance.randint(3, 12)}"
 
+        if self.kind == "rows":
+            return {
+                "dips": (
+                    "MATCH_RECOGNIZE (PARTITION BY id ORDER BY ts "
+                    "MEASURES FIRST(row) AS first, LAST(row) AS last, COUNT(*) AS n "
+                    f"PATTERN (D+ U+) {window()} DEFINE D AS x < PREV(x), U AS x > PREV(x))"
+                ),
+                "bins": (
+                    "MATCH_RECOGNIZE (PARTITION BY id ORDER BY ts MEASURES SUM(x) AS total "
+                    "ALL ROWS PER MATCH AFTER MATCH SKIP TO NEXT ROW "
+                    f"PATTERN (P P+) {window()} DEFINE P AS SUM(P.x) <= 6)"
+                ),
+            }
         return {
             "sequence": f"PATTERN SEQ(A a, B b) WHERE [id] AND a.x < b.x {window()} RETURN S(a.row AS a, b.row AS b)",
             "lonely": f"PATTERN SEQ(A a, !(B b)) WHERE [id] {window()} RETURN L(a.row AS row)",
@@ -131,6 +149,34 @@ class Faulty:
 
     def stream(self, spark: SparkSession, folder: Path) -> FileStream:
         return FileStream(spark, folder, SCHEMA)
+
+    def run_through(self, stream: FileStream, kills: Sequence[Callable[[], list[int]]], seconds: float) -> int:
+        """Run the stream while a process of each kind is killed, one after the other, each a random time after the one
+        before; restart the stream if it fails of that. Returns how many were killed before the stream ended."""
+        chance = random.Random(self.seed)
+        killed = 0
+        stop = threading.Event()
+
+        def kill() -> None:
+            nonlocal killed
+            while killed < len(kills) and not stop.wait(chance.uniform(0.1, seconds)):
+                found = kills[killed]()
+                if found:
+                    os.kill(chance.choice(found), signal.SIGKILL)
+                    killed += 1
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        try:
+            while True:
+                try:
+                    stream.run(self.step())
+                    return killed
+                except StreamingQueryException as failure:
+                    assert "Python worker" in str(failure) or "ExecutorLostFailure" in str(failure), str(failure)[:3000]
+        finally:
+            stop.set()
+            killer.join()
 
     def differences(self, stream: FileStream) -> list[str]:
         """Where what is in the sink, read through Spark, is not the batch answer; empty if all is right."""

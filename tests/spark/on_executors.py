@@ -7,17 +7,13 @@ run on them too. `on_new_executors` has the tests that need executors for themse
 from __future__ import annotations
 
 import os
-import random
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import StreamingQueryException
 
 from tests.spark.clusters import LOCAL_CLUSTER, cluster_session, standalone
 from tests.spark.faulty import Faulty
@@ -77,37 +73,17 @@ def by_value(function: Callable[..., Any]) -> Callable[..., Any]:
     return copy
 
 
-@pytest.mark.parametrize("kind", ["queries", "set"])
+@pytest.mark.parametrize("kind", ["queries", "rows", "set"])
 def test_executors_and_python_workers_are_killed(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    """Kleene, aggregates and all other kinds of query; the sink ends with the batch answer."""
+    """Kleene, aggregates, row patterns and all other kinds of query; the sink ends with the batch answer."""
     faulty = Faulty(kind, 7, 10)
     faulty.write(tmp_path)
     stream = faulty.stream(spark, tmp_path)
-    chance = random.Random(kind)
-    killed: list[str] = []
-    stop = threading.Event()
-
-    def kill() -> None:
-        for what, find in (("executor", executors), ("worker", python_workers)) * 2:
-            # Only while micro-batches run, and never the only executor before its successor is there.
-            while not stop.wait(chance.uniform(0.5, 2.0)):
-                found = find()
-                if found and len(executors()) >= 2:
-                    os.kill(chance.choice(found), signal.SIGKILL)
-                    killed.append(what)
-                    break
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    try:
-        while True:
-            try:
-                stream.run(faulty.step())
-                break
-            except StreamingQueryException as failure:
-                assert "Python worker" in str(failure) or "ExecutorLostFailure" in str(failure), failure
-    finally:
-        stop.set()
-        killer.join()
+    killed = faulty.run_through(stream, [two(executors), two(python_workers)] * 2, seconds=2.0)
+    assert killed == 4, "the stream ended before the last kill"
     assert faulty.differences(stream) == []
-    assert sorted(killed) == ["executor", "executor", "worker", "worker"], "the stream ended before the last kill"
+
+
+def two(find: Callable[[], list[int]]) -> Callable[[], list[int]]:
+    """Nothing to kill unless both executors live, so never the only one before its successor is there."""
+    return lambda: find() if len(executors()) >= 2 else []
