@@ -3,7 +3,7 @@
  * Part of glue.c, whose view of numpy's arrays it uses. */
 
 /* The words of `Rows.memory`. */
-enum { NUMBER_WORDS, OFFSETS, DATA, VALID, CAPACITY, DATA_CAPACITY, COUNT, TIME, OLDEST, NEWEST, NULLS };
+enum { NUMBER_WORDS, OFFSETS, DATA, VALID, CAPACITY, DATA_CAPACITY, COUNT, TIME, OLDEST, NEWEST, MOMENT, NULLS };
 enum { DONE, DATA_FULL, REFUSED };
 
 typedef struct {

@@ -51,6 +51,36 @@ def first_of_each(values: NDArray[np.int32], lengths: Matrix[np.int32]):
     return found
 
 
+# What `pick_of_each` picks of a place: its first value, its last one, or how many there are.
+FIRST, LAST, LENGTH = range(3)
+
+
+@kernel
+def pick_of_each(
+    values: NDArray[np.int32], lengths: Matrix[np.int32], picks: Matrix[np.int32], picked: Matrix[np.int32]
+) -> None:
+    """Write one number of each match for each pick, a place and what of it.
+
+    >>> picked = np.empty((3, 2), np.int32)
+    >>> picks = np.array([[0, FIRST], [0, LAST], [1, LENGTH]], np.int32)
+    >>> lengths = np.array([[2, 1], [1, 1]], np.int32)
+    >>> pick_of_each(np.array([1, 2, 3, 4, 5], np.int32), lengths, picks, picked)
+    >>> picked.tolist()
+    [[1, 4], [2, 4], [1, 1]]
+    """
+    begin = 0
+    for match in range(lengths.shape[0]):
+        for place in range(lengths.shape[1]):
+            length = lengths[match, place]
+            for pick in range(picks.shape[0]):
+                if picks[pick, 0] == place:
+                    if picks[pick, 1] == LENGTH:
+                        picked[pick, match] = length
+                    else:
+                        picked[pick, match] = values[begin if picks[pick, 1] == FIRST else begin + length - 1]
+            begin += length
+
+
 @kernel(allocates=True)
 def count_valid(offsets: NDArray[np.int64], valid: NDArray[np.bool_]):
     """The number of values in each segment that are not null."""

@@ -17,9 +17,9 @@ from ouzel.kernels.arrays import INT64_MAX, INT64_MIN, Matrix, ReadOnly
 from ouzel.kernels.jit import LIBRARY, kernel
 
 # Words of `Rows.memory`.
-COUNT, TIME, OLDEST, NEWEST, NULLS = 6, 7, 8, 9, 10
-# The place of a column that is the time of events.
-TICKS = -1
+COUNT, TIME, OLDEST, NEWEST, MOMENT, NULLS = 6, 7, 8, 9, 10, 11
+# The place of a column that is the time of events, and of one that is a number of the match itself.
+TICKS, ITSELF = -1, -2
 # How a reader ends.
 DONE, DATA_FULL, REFUSED = 0, 1, 2
 _MICROSECOND = timedelta(microseconds=1)
@@ -34,7 +34,7 @@ class Rows(NamedTuple):
     valid: Matrix[np.uint8]  # [column, row]: 0 if it is null
     # Addresses of the four arrays, their capacity in rows, that of `data`, the number of rows, the place of the time or
     # -1, the oldest and the newest tick of the rows that were read last, or the newest of all rows that were appended,
-    # and for each column whether a row is null.
+    # the place of the moments that kernels compare, and for each column whether a row is null.
     memory: NDArray[np.int64]
 
 
@@ -48,7 +48,7 @@ def new_rows(numbers: int, texts: int, capacity: int, data_capacity: int, time: 
         np.zeros(NULLS + numbers + texts, np.int64),
     )
     made.memory[:COUNT] = [*(one.ctypes.data for one in made[:4]), capacity, data_capacity]
-    made.memory[TIME] = time
+    made.memory[[TIME, MOMENT]] = time
     made.memory[NEWEST] = INT64_MIN
     return made
 
@@ -154,19 +154,100 @@ def gather_rows(
     slots: Matrix[np.int32],
     count: int,
     columns: Matrix[np.int32],
+    bits: int,
+    first_tick: int,
     gathered: Matrix[np.int64],
-) -> None:
-    """Write columns of matches, each of one position: the times of its events, or a column of numbers of their rows.
+    valid: Matrix[np.uint8],
+    nulls: NDArray[np.int64],
+) -> int:
+    """Write columns of matches, each of one position; returns the number of nulls.
 
-    The event of match m at position p is in slot `slots[p, m]`. Its row is `numbers[slot] - base`. A column of
-    `columns` is a position and the place of its numbers, or TICKS.
+    The event of match m at position p is in slot `slots[p, m]`; a negative slot means that there is none. Its row is
+    `numbers[slot] - base`. A column of `columns` is a position, the place of its numbers in the rows, and the column
+    of the rows that says which are null. The place TICKS is the time of the event: `ticks` are moments of
+    2^bits for each tick since `first_tick`. The place ITSELF is the number in `slots`. A column with nulls has their
+    number in `nulls` and its validity, as Arrow stores it, in `valid`.
     """
+    total = 0
     for column in range(columns.shape[0]):
         own = slots[columns[column, 0]]
-        values = ticks if columns[column, 1] == TICKS else rows.numbers[columns[column, 1]]
+        place = columns[column, 1]
         target = gathered[column]
+        nulls[column] = 0
+        if place == ITSELF:
+            for match in range(count):
+                target[match] = own[match]
+            continue
+        values = ticks if place == TICKS else rows.numbers[place]
+        may_be_null = place != TICKS and rows.memory[NULLS + columns[column, 2]] != 0
         for match in range(count):
-            target[match] = values[numbers[own[match]] - base]
+            slot = own[match]
+            if slot >= 0:
+                row = numbers[slot] - base
+                if not may_be_null or rows.valid[columns[column, 2], row]:
+                    target[match] = (values[row] >> bits) + first_tick if place == TICKS else values[row]
+                    continue
+            if not nulls[column]:
+                for byte in range(valid.shape[1]):
+                    valid[column, byte] = 255
+            nulls[column] += 1
+            valid[column, match >> 3] &= ~np.uint8(1 << (match & 7))
+            target[match] = 0
+        total += nulls[column]
+    return total
+
+
+@kernel
+def number_moments(
+    rows: Rows,
+    first: int,
+    last: int,
+    place: int,
+    order: NDArray[np.int32],
+    by_arrival: bool,
+    bits: int,
+    base: int,
+    before: NDArray[np.int64],
+) -> bool:
+    """Write the moments of some rows, which are in order and have room (see MomentScale); False if they are not.
+
+    `place` is where the moments are written, `order` the places of the columns that order events of one tick. `before`
+    has the tick, the place among the events of its tick, and the values of these columns of the event before the first
+    one; then of the last one. A place of -1 means that there is none.
+    """
+    ticks = rows.numbers[rows.memory[TIME]]
+    moments = rows.numbers[place]
+    reach = np.int64(1) << (62 - bits)
+    tick = before[0]
+    number = before[1]
+    for row in range(first, last):
+        distance = ticks[row] - base
+        if distance >= reach or -distance > reach:
+            return False
+        sign = 0
+        if number >= 0 and ticks[row] == tick:
+            sign = 1 if by_arrival else 0
+            for column in range(order.size):
+                value = rows.numbers[order[column], row]
+                if sign == 0 and value != before[2 + column]:
+                    sign = 1 if value > before[2 + column] else -1
+            # An event that equals one of an earlier call is late.
+            if sign < 0 or (sign == 0 and row == first):
+                return False
+            number += sign
+        elif number >= 0 and ticks[row] < tick:
+            return False
+        else:
+            number = 0
+        if number >= np.int64(1) << (bits - 1):
+            return False
+        tick = ticks[row]
+        for column in range(order.size):
+            before[2 + column] = rows.numbers[order[column], row]
+        moments[row] = (distance << bits) + number
+    before[0] = tick
+    before[1] = number
+    return True
 
 
 @kernel

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ouzel.kernels.arrays import Matrix
+from ouzel.kernels.arrays import INT64_MAX, INT64_MIN, Matrix
 from ouzel.kernels.events import EVERY_KEY, Instances
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.predicate_tables import LaneFlag
-from ouzel.kernels.rows import NULLS, TIME, Rows
+from ouzel.kernels.rows import MOMENT, NULLS, Rows
 from ouzel.kernels.text import (
     EIGHT,
     EXACT_LENGTH_MAX,
@@ -29,6 +29,21 @@ EVERY_COMPONENT = -1
 IS_NOT_NULL = -1
 # The place of a lane that every event of its source has.
 IS_TRUE = -2
+# Columns of the table of measures: the component, what of its values is measured, the array and its row, and the value.
+(
+    MEASURE_COMPONENT,
+    MEASURE_WHAT,
+    MEASURE_FLOATING,
+    MEASURE_ROW,
+    MEASURE_OF_FLOATS,
+    MEASURE_PLACE,
+    MEASURE_COLUMN,
+) = range(7)
+# What is measured: the value, or a number that is the smaller the smaller, or the larger, the value is.
+VALUE, LEAST, GREATEST = range(3)
+# The bits of a NaN.
+NAN_BITS = np.int64(0x7FF8000000000000)
+INFINITE_BITS = np.int64(0x7FF0000000000000)
 # The order of events by time.
 IN_ORDER, TIED, DISORDERED = range(3)
 
@@ -69,7 +84,7 @@ def select_rows(
     count = 0
     order = IN_ORDER
     before = np.int64(0)
-    ticks = rows.numbers[rows.memory[TIME]]
+    ticks = rows.numbers[rows.memory[MOMENT]]
     other = roles_by_type.size - 1
     for row in range(first, last):
         code = other
@@ -146,7 +161,7 @@ def write_instances(
     """
     for place in range(count):
         row = chosen[place]
-        tick = rows.numbers[rows.memory[TIME], row]
+        tick = rows.numbers[rows.memory[MOMENT], row]
         left = roles[place]
         component = 0
         while left:
@@ -165,6 +180,93 @@ def write_instances(
                 at += 1
             left >>= ONE
             component += 1
+    return at
+
+
+@helper
+def ordered_bits(bits: Any) -> Any:
+    """The bits of a double as an integer in the same order: NaN above all, the two zeros equal."""
+    if bits == INT64_MIN:
+        return np.int64(0)
+    if bits & INT64_MAX > INFINITE_BITS:
+        return NAN_BITS
+    return bits if bits >= 0 else bits ^ INT64_MAX
+
+
+@helper
+def write_measure(
+    rows: Any, row: Any, measures: Any, measure: Any, ints: Any, floats: Any, largest: Any, at: Any
+) -> Any:
+    """Write what an event adds to a measure of its component."""
+    place = measures[measure, MEASURE_PLACE]
+    column = measures[measure, MEASURE_COLUMN]
+    target = measures[measure, MEASURE_ROW]
+    is_valid = not rows.memory[NULLS + column] or rows.valid[column, row] != 0
+    if measures[measure, MEASURE_FLOATING]:
+        floats[target, at] = rows.numbers[place].view(np.float64)[row] if is_valid else 0.0
+        return
+    if measures[measure, MEASURE_WHAT] != VALUE:
+        if not is_valid:
+            ints[target, at] = INT64_MAX
+            return
+        value = rows.numbers[place, row]
+        if measures[measure, MEASURE_OF_FLOATS]:
+            value = ordered_bits(value)
+        ints[target, at] = ~value if measures[measure, MEASURE_WHAT] == GREATEST else value
+        return
+    value = np.int64(0)
+    if is_valid:
+        value = np.int64(1) if place == IS_NOT_NULL else rows.numbers[place, row]
+    ints[target, at] = value
+    largest[measure] = max(largest[measure], abs(np.float64(value)))
+
+
+@kernel
+def write_counted(
+    rows: Rows,
+    chosen: NDArray[np.int32],
+    roles: NDArray[np.uint64],
+    codes: NDArray[np.int32],
+    count: int,
+    component_count: int,
+    everywhere: int,
+    measures: Matrix[np.int32],
+    tick: NDArray[np.int64],
+    key: NDArray[np.int32],
+    components: NDArray[np.uint8],
+    ints: Matrix[np.int64],
+    floats: Matrix[np.float64],
+    largest: NDArray[np.float64],
+    lanes: Matrix[np.int32],
+    int_lanes: Matrix[np.int64],
+    float_lanes: Matrix[np.float64],
+    lane_flags: Matrix[np.uint8],
+    flagged: NDArray[np.uint8],
+    at: int,
+) -> int:
+    """Write the instances of chosen rows, with what they add to measures, from a slot on; gives the slot behind them.
+    `largest` is the largest absolute value of each measure of integers so far. For the keys see `write_instances`."""
+    for place in range(count):
+        row = chosen[place]
+        # The last component first, so that no event extends itself.
+        for component in range(component_count - 1, -1, -1):
+            if (roles[place] >> np.uint64(component)) & ONE:
+                tick[at] = rows.numbers[rows.memory[MOMENT], row]
+                components[at] = component
+                key[at] = EVERY_KEY if codes.size == 0 or (everywhere >> component) & 1 else codes[place]
+                for measure in range(measures.shape[0]):
+                    if measures[measure, MEASURE_COMPONENT] == component:
+                        write_measure(rows, row, measures, measure, ints, floats, largest, at)
+                    elif measures[measure, MEASURE_FLOATING]:
+                        floats[measures[measure, MEASURE_ROW], at] = 0.0
+                    else:
+                        is_value = measures[measure, MEASURE_WHAT] == VALUE
+                        ints[measures[measure, MEASURE_ROW], at] = 0 if is_value else INT64_MAX
+                clear_lanes(int_lanes, float_lanes, lane_flags, at)
+                for lane in range(lanes.shape[0]):
+                    if lanes[lane, LANE_COMPONENT] == component:
+                        write_lane(rows, row, lanes, lane, int_lanes, float_lanes, lane_flags, flagged, at)
+                at += 1
     return at
 
 
@@ -193,7 +295,7 @@ def write_events(
     for place in range(count):
         row = chosen[place]
         slot = at + place
-        end[slot] = rows.numbers[rows.memory[TIME], row]
+        end[slot] = rows.numbers[rows.memory[MOMENT], row]
         key[slot] = EVERY_KEY if codes.size == 0 or found_roles[place] & everywhere else codes[place]
         roles[slot] = found_roles[place]
         numbers[slot] = base + place
@@ -233,7 +335,7 @@ def write_source_events(
         for source in range(sources.size):
             if not (roles[place] >> np.uint64(sources[source])) & ONE:
                 continue
-            tick = rows.numbers[rows.memory[TIME], row]
+            tick = rows.numbers[rows.memory[MOMENT], row]
             for column in range(times.shape[1] - prints.shape[1]):
                 times[at, column] = tick
             for column in range(prints.shape[1]):

@@ -212,10 +212,10 @@ class RowStore:
         self._chunks[-2:] = [merged]
 
     @property
-    def open_rows(self) -> tuple[int, GrowingRows] | None:
-        """The number of the first row and all rows, if all came in small pushes."""
+    def open_rows(self) -> tuple[GrowingRows, int] | None:
+        """All rows and the number of the first, if all came in small pushes."""
         only = self._chunks[0] if len(self._chunks) == 1 else None
-        return (only.base, only.growing) if isinstance(only, _OpenChunk) else None
+        return (only.growing, only.base) if isinstance(only, _OpenChunk) else None
 
     @property
     def is_whole(self) -> bool:
@@ -324,7 +324,7 @@ class StreamBuffer(Generic[Events]):
 
     `room` makes empty arrays for a number of slots. The first `reserved` slots belong to the kernel. `time` names the
     array that decides when events are ready and expire; `order` gives the places of events in stream order. With
-    `several_per_event`, neighbours with the same row are one event.
+    `several_per_event`, neighbours with the same row are one event. Without `keeps_rows`, events are only counted.
     """
 
     def __init__(
@@ -336,7 +336,9 @@ class StreamBuffer(Generic[Events]):
         order: Callable[[Block[Events]], np.ndarray | None] = by_time,
         columns: Sequence[str] = (),
         several_per_event: bool = False,
+        keeps_rows: bool = True,
     ) -> None:
+        self._keeps_rows = keeps_rows
         self._room = room
         self._time = time
         self._reserved = reserved
@@ -380,7 +382,7 @@ class StreamBuffer(Generic[Events]):
         """Make room behind the live events."""
         if self.count + count > self.capacity:
             self._move(0, max(self.count + count, 2 * self.count, _SLOTS_FIRST))
-        if len(self.rows) < self.capacity:
+        if self._keeps_rows and len(self.rows) < self.capacity:
             self.rows = enlarged(self.rows, self.capacity)
 
     def add_tail(self, count: int, until: int, *, in_order: bool) -> None:
@@ -495,8 +497,11 @@ class StreamBuffer(Generic[Events]):
         self.count = len(slots)
 
     def clear(self) -> None:
-        """Evict all live events."""
-        self._move(self.live, self._reserved)
+        """Evict all live events. Few slots are kept for the next ones."""
+        if self.capacity <= _SMALL_ROWS:
+            self.count = self._reserved
+        else:
+            self._move(self.live, self._reserved)
 
     def keep_rows(self) -> None:
         """Evict the rows of no pending or live event, for engines in which time does not decide this."""

@@ -9,7 +9,7 @@ way, which converts it or says what is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from heapq import heappop, heappush
@@ -23,9 +23,11 @@ from ouzel.kernels.rows import (
     COUNT,
     DATA_FULL,
     DONE,
+    MOMENT,
     NEWEST,
     NULLS,
     OLDEST,
+    TIME,
     append_rows,
     drop_rows,
     enlarged_rows,
@@ -44,7 +46,7 @@ _DATA_BYTES_MAX = 1 << 30
 class GrowingRows:
     """Rows of one schema. Readers write behind them; `keep` makes what was read part of them."""
 
-    def __init__(self, schema: pa.Schema, kinds: str, time: str | None) -> None:
+    def __init__(self, schema: pa.Schema, kinds: str, time: str | None, has_moments: bool) -> None:
         self.schema = schema
         self.types = schema.types
         self.is_text = [kind in "sS" for kind in kinds]
@@ -61,9 +63,12 @@ class GrowingRows:
         self._epochs = tuple(_epoch(type_) for type_ in self.types)
         self.time = -1 if time is None else schema.get_field_index(time)
         texts = sum(self.is_text)
+        # The place of the moments of events, if they have any; see `Moments.number_read`.
+        self.moment_place = len(kinds) - texts
         self.rows = new_rows(
-            len(kinds) - texts, texts, _ROWS_FIRST, _DATA_FIRST, -1 if time is None else self.places[self.time]
-        )
+            self.moment_place + has_moments, texts, _ROWS_FIRST, _DATA_FIRST,
+            -1 if time is None else self.places[self.time],
+        )  # fmt: skip
         self.count = 0
         # The times of appended rows, and room behind them.
         self.appended_ticks = np.empty(_ROWS_FIRST, np.int64)
@@ -73,7 +78,7 @@ class GrowingRows:
         self._source: tuple[GrowingRows, Sequence[int], tuple[np.ndarray, ...]] | None = None
 
     @classmethod
-    def of(cls, schema: pa.Schema, time: str | None = None) -> GrowingRows | None:
+    def of(cls, schema: pa.Schema, time: str | None = None, *, has_moments: bool = False) -> GrowingRows | None:
         """Empty rows; None if a column is of a type that cannot grow. `time` names the column with the ticks.
 
         >>> rows = GrowingRows.of(pa.schema({"ts": pa.int64(), "x": pa.string()}), "ts")
@@ -84,13 +89,23 @@ class GrowingRows:
         [{'ts': 1, 'x': 'a'}, {'ts': 2, 'x': None}]
         """
         kinds = [_kind_of_column(type_) for type_ in schema.types]
-        return None if None in kinds else cls(schema, "".join(kind for kind in kinds if kind), time)
+        return None if None in kinds else cls(schema, "".join(kind for kind in kinds if kind), time, has_moments)
 
     @property
     def ticks(self) -> np.ndarray:
         """The times of the rows, and room behind them."""
         ticks: np.ndarray = self.rows.numbers[self.places[self.time]]
         return ticks
+
+    @property
+    def moments(self) -> np.ndarray:
+        """What kernels compare instead: the ticks, or moments of `order=`; and room behind them."""
+        moments: np.ndarray = self.rows.numbers[self.rows.memory[MOMENT]]
+        return moments
+
+    def compare(self, *, moments: bool) -> None:
+        """Whether kernels compare moments from now on, or ticks."""
+        self.rows.memory[MOMENT] = self.moment_place if moments else self.rows.memory[TIME]
 
     # ── Taking rows in ─────────────────────────────────────────────────────────────────────────────
 
@@ -328,14 +343,14 @@ class SmallBatch:
         self.last = last
         self.until = until
 
-    @cached_property
+    @property
     def ticks(self) -> np.ndarray:
-        """The times of the rows."""
-        return self.source.ticks[self.first : self.last].copy()
+        """The times of the rows, as kernels compare them."""
+        return self.source.moments[self.first : self.last].copy()
 
     def tick(self, row: int) -> int:
         """The time of one row of the source."""
-        return int(self.source.ticks[row])
+        return int(self.source.moments[row])
 
     @cached_property
     def table(self) -> pa.Table:
@@ -355,7 +370,7 @@ class Inbox:
         time = schema.field(layout.time).type
         has_ticks = pa.types.is_int64(time) or pa.types.is_timestamp(time)
         reads = has_ticks and all(_never_fails(field.type) for field in schema)
-        self._read = GrowingRows.of(schema, layout.time) if reads else None
+        self._read = GrowingRows.of(schema, layout.time, has_moments=layout.is_ordered) if reads else None
         self._needed = [schema.get_field_index(name) for name in (layout.time, layout.type) if name is not None]
         self._type = -1
         if self._read is not None and layout.type is not None:
@@ -387,8 +402,9 @@ class Inbox:
 
     # ── Taking rows in ─────────────────────────────────────────────────────────────────────────────
 
-    def add(self, events: Any, watermark: int) -> bool:
-        """Take a push in, unless it has to go the long way: other types, unknown columns, late or no events."""
+    def add(self, events: Any, watermark: int, number: Callable[[GrowingRows, int], bool] | None) -> bool:
+        """Take a push in, unless it has to go the long way: other types, unknown columns, late or no events. `number`
+        gives the rows that were read their moments, unless that has to be done the long way."""
         read = self._read
         if read is None:
             return False
@@ -411,7 +427,7 @@ class Inbox:
                 # All rows before this push have a time and a type.
                 memory[NULLS + column] = 0
                 return False
-        if memory[OLDEST] <= watermark:
+        if memory[OLDEST] <= watermark or (number is not None and not number(read, count)):
             return False
         self._note(read, count, int(memory[NEWEST]))
         read.keep(count)
@@ -455,11 +471,11 @@ class Inbox:
         last = read.count if read.count > self._held_room else int(leading(read.rows, until))
         return SmallBatch(read, 0, last, until)
 
-    def all(self) -> SmallBatch:
+    def all(self, until: int = EARLIEST) -> SmallBatch:
         """All rows, to stage before other events."""
         read = self._read
         assert read is not None
-        return SmallBatch(read, 0, read.count, EARLIEST)
+        return SmallBatch(read, 0, read.count, until)
 
     def taken(self, batch: SmallBatch) -> None:
         """A batch of `ready` is staged."""

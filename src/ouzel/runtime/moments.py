@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from ouzel.kernels.order import first_disorder, stable_order, ties
+from ouzel.kernels.rows import number_moments
+from ouzel.runtime.inbox import GrowingRows
 from ouzel.runtime.layout import Layout, MomentScale, ticks_of
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.stream_order import ranks
@@ -42,7 +44,9 @@ class Moments:
         self._held: list[tuple[pa.Table, np.ndarray]] = []
         self._zero_copy = False
         self._last: tuple[int, int] | None = None  # the tick and the place of the last event
-        self._last_row = layout.schema.empty_table()
+        # The row of the last event, or its values of order= if it came in a small push.
+        self._last_row: pa.Table | tuple[int, ...] = layout.schema.empty_table()
+        self._small_order: np.ndarray | None = None
 
     @property
     def held(self) -> int:
@@ -79,11 +83,53 @@ class Moments:
         late: np.ndarray = ticks < self._last[0]
         tied = np.flatnonzero(ticks == self._last[0])
         if len(tied) and not self._layout.by_arrival:
-            both = pa.concat_tables([self._last_row, table.take(pa.array(tied))])
+            both = pa.concat_tables([self.last_row, table.take(pa.array(tied))])
             everyone = np.arange(len(tied) + 1)
             places = _dense(np.zeros(len(everyone), np.int64), self._ranks(both, everyone))
             late[tied] = places[1:] <= places[0]
         return late
+
+    @property
+    def last_row(self) -> pa.Table:
+        """The last event that has an order. Only its values of order= have a meaning."""
+        if isinstance(self._last_row, tuple):
+            values = dict(zip(self._layout.order, self._last_row, strict=True))
+            columns = [
+                pa.array([values[field.name]], pa.int64()).cast(field.type)
+                if field.name in values
+                else pa.nulls(1, field.type)
+                for field in self._layout.schema
+            ]
+            self._last_row = pa.table(columns, schema=self._layout.schema)
+        return self._last_row
+
+    def number_read(self, scale: MomentScale | None, read: GrowingRows, count: int) -> bool:
+        """Give the next rows of small pushes their moments. False if this needs `add` and `take_ready`: events wait,
+        are out of order or late, or are ordered by other columns than integers without nulls."""
+        if scale is None or not self.at_once or self._held:
+            return False
+        if self._small_order is None:
+            columns = [read.schema.get_field_index(name) for name in self._layout.order]
+            if not all(pa.types.is_int64(read.types[column]) for column in columns):
+                return False
+            self._small_order = np.array([read.places[column] for column in columns], np.int32)
+        if any(read.has_nulls(read.schema.get_field_index(name)) for name in self._layout.order):
+            return False
+        before = np.full(2 + len(self._small_order), -1, np.int64)
+        if self._last is not None:
+            row = self._last_row
+            values = row if isinstance(row, tuple) else tuple(row[name][0].as_py() for name in self._layout.order)
+            if None in values:
+                return False
+            before[:2], before[2:] = self._last, values
+        if not number_moments(
+            read.rows, read.count, read.count + count, read.moment_place, self._small_order, self._layout.by_arrival,
+            scale.bits, scale.base, before,
+        ):  # fmt: skip
+            return False
+        tick, place, *order = before.tolist()
+        self._last, self._last_row = (tick, place), tuple(order)
+        return True
 
     def scale(self) -> MomentScale:
         """A scale for the stream of the events that wait, and for what may follow them."""
@@ -149,7 +195,7 @@ class Moments:
             "held": [writer.add_table(table) for table, _ in self._held],
             "at_once": self.at_once,
             "last": self._last,
-            "last_row": writer.add_table(self._last_row),
+            "last_row": writer.add_table(self.last_row),
         }
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:

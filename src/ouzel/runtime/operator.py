@@ -227,7 +227,7 @@ class StreamOperator(QueryOperator, Generic[Events]):
         source = batch.source
         if self._kept is None:
             self._kept = [source.schema.get_field_index(name) for name in self._buffer.columns]
-        return self._buffer.store.append_read(source, self._kept, chosen, count, source.ticks)
+        return self._buffer.store.append_read(source, self._kept, chosen, count, source.moments)
 
     def _check_held(self) -> None:
         if self._buffer.entries > self._limits.max_buffered_events:

@@ -26,15 +26,26 @@ from ouzel.bind.model import (
     Type,
     parts,
 )
-from ouzel.kernels.groups import count_valid, of_place, pick, sum_floats, sum_integers
+from ouzel.kernels.groups import (
+    FIRST,
+    LAST,
+    LENGTH,
+    count_valid,
+    of_place,
+    pick,
+    pick_of_each,
+    sum_floats,
+    sum_integers,
+)
 from ouzel.kernels.order import gather
-from ouzel.kernels.rows import TICKS, gather_rows
+from ouzel.kernels.rows import ITSELF, TICKS
 from ouzel.lang.syntax import OutputForm
 from ouzel.plan.expressions import ranges_over_events
 from ouzel.runtime.expressions import Frame, cast, evaluate
-from ouzel.runtime.frames import EventFrame, stores_ticks, take, ticks_to_time
+from ouzel.runtime.frames import EventFrame, take, ticks_to_time
 from ouzel.runtime.inbox import GrowingRows
 from ouzel.runtime.layout import Layout, end_type
+from ouzel.runtime.small_answers import SmallAnswer, Taken
 from ouzel.runtime.stream_order import ranks
 from ouzel.runtime.values import (
     EXACT,
@@ -92,9 +103,10 @@ class Output:
         self._repeated: dict[str, pa.Array] = {}
         # The columns of RETURN, if none is computed: the place of the event, and the column of the input.
         self.taken = self._plain_columns()
-        self._stores_ticks = layout.scale is None and all(stores_ticks(self.schema.field(i).type) for i in (0, 1))
-        self._reading: _Reading | None = None
         self._returns = [(column.expression, self._quick_column(column.expression)) for column in query.returns or ()]
+        # What is picked of each match for the columns of a small answer: first the first event of each place.
+        self._picks = [(place, FIRST) for place in range(len(query.positives))]
+        self._small = self._small_answer()
 
     def _plain_columns(self) -> list[tuple[int, str]] | None:
         """For each column of RETURN the positive component and the column of the input that it is; None if one is
@@ -150,32 +162,59 @@ class Output:
         columns += [take(one_array(table.column(name)), rows[place]) for place, name in taken]
         return pa.Table.from_arrays(columns, schema=self.schema)
 
-    def of_read(
+    def _small_answer(self) -> SmallAnswer | None:
+        """How small answers are made; None if a column is computed, or a match ends later than its last event."""
+        query = self._query
+        ends_later = query.components[-1].negated or self._layout.start is not None
+        if (
+            query.returns is None
+            or query.threshold is not None
+            or ends_later
+            or len(self.schema) > 2 + len(self._returns)
+        ):
+            return None
+        columns: list[Taken] = [(0, TICKS), (self._pick(len(query.positives) - 1, LAST), TICKS)]
+        for _, quick in self._returns:
+            if quick is None:
+                return None
+            if quick.name is None:
+                columns.append((self._pick(quick.place, LENGTH), ITSELF))
+            else:
+                place = 0 if quick.name in self._alike else quick.place
+                columns.append((self._pick(place, LAST if quick.at is At.LAST else FIRST), quick.name))
+        made = SmallAnswer(columns, self.schema.types, self._layout.scale)
+        return made if made.writes_times else None
+
+    def _pick(self, place: int, what: int) -> int:
+        """The number of a pick."""
+        if what == LAST and not self._query.positives[place].kleene:
+            what = FIRST
+        if (place, what) not in self._picks:
+            self._picks.append((place, what))
+        return self._picks.index((place, what))
+
+    def of_slots(
         self, growing: GrowingRows, base: int, numbers: np.ndarray, slots: np.ndarray, count: int
     ) -> pa.Table | None:
-        """As `of_places`, for rows of small pushes: columns of numbers are written by one call of a kernel. None if a
-        column is computed or has nulls, or if times are not stored as ticks.
+        """As `of_places`, for rows of small pushes: see `SmallAnswer.arrays`. None if a column is computed, or a match
+        ends later than its last event."""
+        if self._small is None:
+            return None
+        return pa.Table.from_arrays(self._small.arrays(growing, base, numbers, slots, count), schema=self.schema)
 
-        The event of match m at position p is in slot `slots[p, m]`, and its row is `numbers[slot] - base`.
-        """
-        if self.taken is None or not self._stores_ticks:
+    def of_slot_lists(
+        self, growing: GrowingRows, base: int, numbers: np.ndarray, slots: np.ndarray, lengths: np.ndarray
+    ) -> pa.Table | None:
+        """The same for matches whose places have any number of events, `lengths[match, place]`."""
+        if self._small is None:
             return None
-        if self._reading is None or self._reading.schema is not growing.schema:
-            self._reading = _Reading.of(growing, self.taken, self.schema, len(slots) - 1)
-        reading = self._reading
-        if any(growing.has_nulls(column) for column in reading.columns):
-            return None
-        gathered = np.empty((len(reading.table), count), np.int64)
-        gather_rows(growing.rows, growing.appended_ticks, numbers, base, slots, count, reading.table, gathered)
-        memory, size = pa.py_buffer(gathered), 8 * count
-        columns = [
-            pa.Array.from_buffers(type_, count, [None, memory.slice(size * place, size)])
-            for place, type_ in enumerate(reading.types)
-        ]
-        for place, column, position in reading.others:
-            rows = (gather(numbers, slots[position, :count]) - base).astype(np.int32)
-            columns.insert(place, take(growing.column(column), rows))
-        return pa.Table.from_arrays(columns, schema=self.schema)
+        picked = np.empty((len(self._picks), len(lengths)), np.int32)
+        pick_of_each(slots, lengths, self._pick_table, picked)
+        return self.of_slots(growing, base, numbers, picked, len(lengths))
+
+    @cached_property
+    def _pick_table(self) -> np.ndarray:
+        return np.array(self._picks, np.int32)
 
     def of_matches(self, matches: Matches | MatchesByPlace) -> pa.Table:
         """Composite events out of matches that may have Kleene variables."""
@@ -235,31 +274,6 @@ class _QuickColumn(NamedTuple):
     place: int  # among the positive components
     name: str | None
     at: At
-
-
-class _Reading(NamedTuple):
-    """How the columns of an answer are read from rows of small pushes."""
-
-    schema: pa.Schema  # of the rows
-    table: np.ndarray  # see `gather_rows`
-    types: list[pa.DataType]  # of the gathered columns
-    columns: list[int]  # of the rows, which are gathered
-    others: list[tuple[int, int, int]]  # place in the answer, column of the rows, position
-
-    @classmethod
-    def of(cls, growing: GrowingRows, taken: Sequence[tuple[int, str]], shown: pa.Schema, last: int) -> _Reading:
-        table, columns, others = [(0, TICKS), (last, TICKS)], [], []
-        types = [shown.field(0).type, shown.field(1).type]
-        for place, (position, name) in enumerate(taken, 2):
-            column = growing.schema.get_field_index(name)
-            type_ = growing.types[column]
-            if growing.is_text[column] or not pa.types.is_primitive(type_) or type_.bit_width != 64:
-                others.append((place, column, position))
-                continue
-            columns.append(column)
-            table.append((position, growing.places[column]))
-            types.append(type_)
-        return cls(growing.schema, np.array(table, np.int32), types, columns, others)
 
 
 def _alike(query: BoundQuery, layout: Layout) -> frozenset[str]:

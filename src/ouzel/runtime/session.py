@@ -204,12 +204,12 @@ class Session:
     def push_small(self, events: Any) -> int | None:
         """Take in a small push as it came: a list of dictionaries, a RecordBatch or a Table. Returns the tick of the
         newest event so far, or None if the push must be converted first."""
-        inbox = self._inbox
+        inbox, number = self._inbox, None
         if self._moments is not None:
-            return None
+            number = partial(self._moments.number_read, self._program.layout.scale)
         if inbox.would_overflow(len(events) if isinstance(events, list) else events.num_rows):
             self._catch_up()
-        if not inbox.add(events, self._watermark):
+        if not inbox.add(events, self._watermark, number):
             return None
         self._newest = max(self._newest, inbox.newest)
         return inbox.newest
@@ -218,15 +218,23 @@ class Session:
         """Stage gathered rows: those that are ready at a tick, or all."""
         if not self._inbox.rows:
             return
-        batch = self._inbox.all() if until is None else self._inbox.ready(until)
+        if until is None:
+            batch = self._inbox.all()
+        else:
+            # Events that have moments are read as they come.
+            batch = self._inbox.ready(until) if self._moments is None else self._inbox.all(until)
         try:
             for operator, names in tuple(self._operators.items()):
                 if names and reads_input(query := self._queries[names[0]]):
-                    self._attempt(operator, self._stage_small, operator, query, batch)
+                    self._attempt(operator, self._stage_small, operator, query, batch, until)
         finally:
             self._inbox.taken(batch)
 
-    def _stage_small(self, operator: Operator, query: AnyQuery, batch: SmallBatch) -> None:
+    def _stage_small(self, operator: Operator, query: AnyQuery, batch: SmallBatch, until: int | None) -> None:
+        if self._moments is not None:
+            batch.source.compare(moments=self._layouts[query.name].scale is not None or is_composed(query))
+            if until is not None:
+                batch.until = self._until(operator, until)
         if is_composed(query):
             self._stage(operator, batch.table, batch.ticks, False)
         else:
@@ -387,7 +395,9 @@ class Session:
     def advance(self, watermark: int) -> dict[Any, pa.Table]:
         """No event at or before this tick can come any more. A tick in the past changes nothing."""
         self._watermark = max(self._watermark, watermark)
-        return self.nothing() if self._inbox.waits(self._watermark) else self._read(self._watermark)
+        # Events that have moments may complete matches before the watermark passes them.
+        reached = self._watermark if self._moments is None else max(self._watermark, self._inbox.newest)
+        return self.nothing() if self._inbox.waits(reached) else self._read(self._watermark)
 
     def nothing(self) -> dict[str, pa.Table]:
         """An answer without rows."""
@@ -417,7 +427,7 @@ class Session:
         self._unread = 0
         deadline = room = held_room = LATEST if self._operators else 0
         for operator in self._operators:
-            tick = operator.timer
+            tick = self._tick_of(operator, operator.timer)
             deadline = deadline if tick is None else min(deadline, tick)
             room, held_room = min(room, operator.room), min(held_room, operator.held_room)
         self._inbox.passed(watermark, deadline, room, held_room)

@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 
 from ouzel.bind.model import Attribute, Bound, Kind, Operation
 from ouzel.kernels.arrays import NO_NULLS, Numbers, Text, coded_of, text_of
-from ouzel.kernels.events import EVERY_KEY, Instances, new_instances
+from ouzel.kernels.events import EVERY_KEY, Instances
 from ouzel.kernels.order import expand, gather
 from ouzel.kernels.predicate_tables import LaneFlag
 from ouzel.kernels.rows import Rows
-from ouzel.kernels.staging import IN_ORDER, IS_NOT_NULL, select_rows, write_instances
+from ouzel.kernels.staging import IN_ORDER, IS_NOT_NULL, select_rows
 from ouzel.kernels.text import classify, constants_of, select, select_coded
 from ouzel.plan.expressions import walk
 from ouzel.plan.lowering import Domain, Lanes, LaneSpec
@@ -251,24 +251,6 @@ class Stager(KeyStager):
         if not_null is None or len(not_null) != 1:
             return None
         return IS_NOT_NULL, source.schema.get_field_index(not_null[0])
-
-    def instances(self, batch: SmallBatch) -> tuple[np.ndarray, Block[Any]] | None:
-        """What `stage` gives, for a small push; None if it must be staged the general way."""
-        small = self.small(batch.source)
-        if small is None or self.selected is not None:
-            return None
-        count = small.select(batch)
-        if count and small.has_null_keys(batch):
-            return None
-        codes = small.codes(batch, count, self.keys)
-        total = int(np.bitwise_count(small.roles[:count]).sum())
-        instances = new_instances(total, int_lanes=self._lanes.int_count, float_lanes=self._lanes.float_count)
-        rows = np.empty(total, np.int64)
-        write_instances(
-            batch.source.rows, small.chosen, small.roles, codes, count, self.everywhere, small.lanes, 0, instances,
-            rows, 0,
-        )  # fmt: skip
-        return small.chosen[:count] - np.int32(batch.first), Block(rows, instances)
 
     # ── Tables ─────────────────────────────────────────────────────────────────────────────────────
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from ouzel.bind.model import Attribute, Bound, EventField, Intrinsic
 from ouzel.engines.aggregate.plan import AggregatePlan
+from ouzel.engines.aggregate.tables import CounterInstances
 from ouzel.kernels.events import EVERY_KEY, Instances
 from ouzel.plan.expressions import attribute_of
 from ouzel.runtime.codes import Coder
@@ -52,7 +53,11 @@ class GroupIndex:
     # ── By key ─────────────────────────────────────────────────────────────────────────────────────
 
     def note_keys(
-        self, frame_of: Callable[[np.ndarray], EventFrame], rows: np.ndarray, instances: Instances, key_count: int
+        self,
+        frame_of: Callable[[np.ndarray], EventFrame],
+        rows: np.ndarray,
+        instances: Instances | CounterInstances,
+        key_count: int,
     ) -> None:
         """Find the groups of new keys. `frame_of` reads some of the instances' `rows`."""
         known = len(self.key_group)

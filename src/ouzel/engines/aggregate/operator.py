@@ -17,7 +17,7 @@ from ouzel.engines.aggregate.groups import GroupIndex
 from ouzel.engines.aggregate.matrix import MatrixCounters
 from ouzel.engines.aggregate.output import aggregate_schema, answer, changes_schema, changes_table, emitted, measured
 from ouzel.engines.aggregate.per_start import RowCounters
-from ouzel.engines.aggregate.plan import AggregatePlan
+from ouzel.engines.aggregate.plan import AggregatePlan, Form
 from ouzel.engines.aggregate.scan import Counters
 from ouzel.engines.aggregate.tables import (
     Counter,
@@ -31,10 +31,22 @@ from ouzel.engines.aggregate.tables import (
 )
 from ouzel.errors import LimitError
 from ouzel.kernels.events import EVERY_KEY, Instances
-from ouzel.kernels.order import first_disorder, stable_order, ties
+from ouzel.kernels.order import expand, first_disorder, stable_order, ties
 from ouzel.kernels.predicate_tables import LaneFlag
+from ouzel.kernels.staging import (
+    GREATEST,
+    IN_ORDER,
+    LANE_COLUMN,
+    LANE_COMPONENT,
+    LANE_FLOATING,
+    LANE_NUMBER,
+    LANE_PLACE,
+    LEAST,
+    VALUE,
+    write_counted,
+)
 from ouzel.plan.lowering import Domain, LaneSpec, LoweredConjunct, lower
-from ouzel.runtime.buffer import EARLIEST, LATEST, Block, OpenKey, StreamBuffer, expiry_bound, open_by_key
+from ouzel.runtime.buffer import EARLIEST, LATEST, Block, OpenKey, StreamBuffer, expiry_bound, open_by_key, part
 from ouzel.runtime.codes import is_sparse
 from ouzel.runtime.frames import EventFrame, take
 from ouzel.runtime.inbox import SmallBatch
@@ -42,7 +54,7 @@ from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.operator import Answer, Found, StreamOperator, lane_domains
 from ouzel.runtime.snapshot import Reader, Writer, dump_arrays, load_arrays
-from ouzel.runtime.staging import Stager
+from ouzel.runtime.staging import SmallStager, Stager
 from ouzel.runtime.values import one_array
 
 
@@ -72,7 +84,7 @@ class AggregateOperator(StreamOperator[CounterInstances]):
         self._floats = len(plan.measures) - self._integers
         # Only these counters read lanes after staging.
         texts = lane_domains(self._lanes) if plan.way is Way.GRAPH else {}
-        buffer = StreamBuffer(self._room, time="tick", order=_counting_order)
+        buffer = StreamBuffer(self._room, time="tick", order=_counting_order, keeps_rows=False)
         super().__init__(plan, layout, limits, Stager(plan, self._lanes, layout), buffer, texts)
         shown = aggregate_schema(self._query, layout)
         self._groups = GroupIndex(plan, layout, shown)
@@ -84,6 +96,9 @@ class AggregateOperator(StreamOperator[CounterInstances]):
         # The first input row of each group, in a part of a stream.
         self._first_rows: np.ndarray | None = None
         self._until = EARLIEST
+        # The table of `write_counted`, once a small push has come.
+        self._measures: np.ndarray | None = None
+        self._flagged = np.zeros(self._lanes.int_count + self._lanes.float_count, np.uint8)
 
     def _new_counters(self, construction: Sequence[LoweredConjunct]) -> Counters:
         plan, components = self._counted, self._query.components
@@ -126,28 +141,69 @@ class AggregateOperator(StreamOperator[CounterInstances]):
 
     def stage(self, table: pa.Table, ticks: np.ndarray, *, zero_copy: bool = False) -> None:
         """Take in rows, in any order. None of them is kept."""
-        self._take_in(*self._stager.stage(table, ticks), lambda: (table, ticks))
+        rows, block = self._stager.stage(table, ticks)
+        if block.count:
+            self._take_in(rows, block, table, ticks)
 
     def stage_small(self, batch: SmallBatch) -> None:
-        """Take in rows of small pushes."""
-        staged = self._stager.instances(batch)
-        if staged is None:
-            super().stage_small(batch)
-        else:
-            self._take_in(*staged, lambda: (batch.table, batch.ticks))
+        """Take in rows of small pushes: straight into the arrays of live events."""
+        buffer, stager = self._buffer, self._stager
+        small = stager.small(batch.source)
+        if small is None or not buffer.takes_tail or self._counted.split is not None:
+            return super().stage_small(batch)
+        count = small.select(batch)
+        if not count:
+            return None
+        if small.has_null_keys(batch):
+            return super().stage_small(batch)
+        if self._measures is None:
+            self._measures = self._small_measures(small)
+        codes = small.codes(batch, count, stager.keys)
+        buffer.reserve(count * small.roles_max)
+        first, events = buffer.count, buffer.events
+        last = write_counted(
+            batch.source.rows, small.chosen, small.roles, codes, count, len(self._query.components), stager.everywhere,
+            self._measures, events.tick, events.key, events.component, events.ints, events.floats, self._largest,
+            small.lanes[: len(small.lanes) if self._counted.way is Way.GRAPH else 0], events.int_lanes,
+            events.float_lanes, events.lane_flags, self._flagged, first,
+        )  # fmt: skip
+        if stager.keys.count > len(self._groups.key_group):
+            self._note_keys(batch, small, count, part(events, first, last))
+        buffer.add_tail(last - first, batch.tick(small.chosen[count - 1]), in_order=small.order == IN_ORDER)
+        self._check_held()
+        return None
 
-    def _take_in(
-        self, rows: np.ndarray, block: Block[Instances], table_of: Callable[[], tuple[pa.Table, np.ndarray]]
-    ) -> None:
-        if not block.count:
-            return
+    def _note_keys(self, batch: SmallBatch, small: SmallStager, count: int, written: CounterInstances) -> None:
+        """Find the groups of new keys of a small push."""
+        places, _ = expand(small.roles[:count])
+        frame_of = self._frames(small.chosen[:count] - np.int32(batch.first), batch.table, batch.ticks)
+        self._groups.note_keys(frame_of, places, written, self._stager.keys.count)
+
+    def _small_measures(self, small: SmallStager) -> np.ndarray:
+        """The table of `write_counted`."""
+        lanes = {(lane[LANE_FLOATING], lane[LANE_NUMBER], lane[LANE_COMPONENT]): lane for lane in small.lanes.tolist()}
+        whats = {Form.LEAST: LEAST, Form.GREATEST: GREATEST}
+        table, rows = [], [0, 0]
+        for measure, source in zip(self._counted.measures, self._sources, strict=True):
+            lane = lanes[int(source.floating), source.lane, measure.component]
+            is_float = measure.kind is MeasureKind.FLOAT
+            what = whats.get(measure.form, VALUE)
+            read = (lane[LANE_PLACE], lane[LANE_COLUMN])
+            table.append((measure.component, what, is_float, rows[is_float], measure.floating, *read))
+            rows[is_float] += 1
+        return np.array(table, np.int32).reshape(-1, 7)
+
+    def _frames(self, rows: np.ndarray, table: pa.Table, ticks: np.ndarray) -> Callable[[np.ndarray], EventFrame]:
+        """Frames of some of the rows of a table."""
 
         def frame_of(places: np.ndarray) -> EventFrame:
             chosen = rows[places]
-            table, ticks = table_of()
             return EventFrame(self._query, self._layout, table, ticks, lambda component: chosen, len(chosen))
 
-        instances = block.events
+        return frame_of
+
+    def _take_in(self, rows: np.ndarray, block: Block[Instances], table: pa.Table, ticks: np.ndarray) -> None:
+        instances, frame_of = block.events, self._frames(rows, table, ticks)
         self._groups.note_keys(frame_of, block.rows, instances, max(1, self._stager.keys.count))
         if self._stager.selected is not None:
             self._first_rows = np.empty(self._groups.count, np.int32)

@@ -23,7 +23,7 @@ from ouzel.algebra.model import (
     reads_start,
     sources_of,
 )
-from ouzel.bind.model import EventField, Kind, Type
+from ouzel.bind.model import Attribute, EventField, Kind, Type
 from ouzel.engines.automata.build import Built, build
 from ouzel.engines.automata.constants import Constants, ParameterFrame, PatternWriter
 from ouzel.engines.automata.machine import (
@@ -48,7 +48,7 @@ from ouzel.engines.automata.tables import (
 )
 from ouzel.errors import QueryError
 from ouzel.kernels.arrays import INT64_MAX, INT64_MIN
-from ouzel.kernels.order import stable_order
+from ouzel.kernels.order import first_disorder, stable_order
 from ouzel.kernels.staging import IN_ORDER, write_source_events
 from ouzel.runtime.buffer import RowStore
 from ouzel.runtime.codes import Coder, is_sparse
@@ -57,6 +57,7 @@ from ouzel.runtime.inbox import GrowingRows, SmallBatch
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.operator import Answer, QueryOperator
+from ouzel.runtime.small_answers import SmallAnswer
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.staging import SmallStager
 from ouzel.runtime.values import empty_table, one_array
@@ -135,6 +136,8 @@ class StreamAutomaton:
             limits=limits,
         )
         self.life = longest_life(automata)
+        # How the small answers of each branch are made.
+        self._small: dict[int, list[tuple[int, list[str], SmallAnswer]] | None] = {}
 
     def stage(self, source: Source, batch: Batch, *, zero_copy: bool) -> None:
         """Take in events of one source, in any order."""
@@ -179,7 +182,7 @@ class StreamAutomaton:
         )  # fmt: skip
         for payload, own, used in zip(self._payloads, picked, counts.tolist(), strict=True):
             if used:
-                payload.append_read(batch.source, batch.source.all_columns, own, used, batch.source.ticks)
+                payload.append_read(batch.source, batch.source.all_columns, own, used, batch.source.moments)
         if written < total:
             events, numbers = chosen_events(events, slice(written)), numbers[:written]
         if written:
@@ -238,17 +241,19 @@ class StreamAutomaton:
     def _take_ready(self, until: int) -> _Pending | None:
         if not self._pending:
             return None
-        events, rows = zip(*self._pending, strict=True)
-        pending = _Pending(joined_events(events), np.concatenate(rows))
-        ready = pending.events.end <= until
+        pending = self._pending[0]
+        if len(self._pending) > 1:
+            events, rows = zip(*self._pending, strict=True)
+            pending = _Pending(joined_events(events), np.concatenate(rows))
         self._pending = []
+        ends = pending.events.end.copy()
+        if first_disorder(ends) < 0 and ends[-1] <= until:
+            return pending
+        ready = ends <= until
         if not ready.all():
             self._pending = [pending.chosen(np.flatnonzero(~ready))]
             pending = pending.chosen(np.flatnonzero(ready))
-        if not len(pending.rows):
-            return None
-        ends = pending.events.end
-        return pending if (np.diff(ends) >= 0).all() else pending.chosen(stable_order(ends))
+        return pending.chosen(stable_order(pending.events.end)) if len(pending.rows) else None
 
     # ── Giving results out ─────────────────────────────────────────────────────────────────────────
 
@@ -266,11 +271,12 @@ class StreamAutomaton:
         if not count:
             return self._empty()
         parts: list[tuple[np.ndarray, pa.Table]] = []
-        for node in np.unique(results.node[:count]):
-            places = np.flatnonzero(results.node[:count] == node)
-            for branch in self._branches_of[int(node)]:
+        nodes = results.node[:count]
+        for node, branches in self._branches_of.items():
+            places = np.flatnonzero(nodes == node)
+            for branch in branches if len(places) else ():
                 parts.append((places, self._values(self.stream.branches[branch], results, places)))
-        places = np.concatenate([p for p, _ in parts])
+        places = parts[0][0] if len(parts) == 1 else np.concatenate([p for p, _ in parts])
         table = parts[0][1] if len(parts) == 1 else pa.concat_tables([t for _, t in parts]).combine_chunks()
         batch = Batch(
             table,
@@ -282,11 +288,44 @@ class StreamAutomaton:
         return without_repetitions(batch) if may_repeat(self.stream) else batch
 
     def _values(self, branch: Branch, results: Results, places: np.ndarray) -> pa.Table:
+        small = self._small_answer(branch)
+        read = [self._payloads[source].open_rows for source, _, _ in small or ()]
+        if small is not None and None not in read:
+            slots = np.ascontiguousarray(results.slots[places].T)
+            taken: dict[str, pa.Array] = {}
+            for rows, (_, names, answer) in zip(read, small, strict=True):
+                assert rows is not None
+                taken |= zip(names, answer.arrays(*rows, self._machine.rows, slots, len(places)), strict=True)
+            return pa.Table.from_arrays([taken[name] for name in self.stream.columns], schema=self.table_type)
         frame = ResultFrame(self, branch, results, places)
         columns = []
         for name in self.stream.columns:
             columns.append(frame.shown(branch.columns[name], self.table_type.field(name).type))
         return pa.table(columns, schema=self.table_type)
+
+    def _small_answer(self, branch: Branch) -> list[tuple[int, list[str], SmallAnswer]] | None:
+        """How small answers are made, by source: its columns, and how they are read. None if one is computed."""
+        known = self._small.get(id(branch))
+        if id(branch) not in self._small:
+            columns: dict[int, dict[str, tuple[int, str]]] = {}
+            known = []
+            for name in self.stream.columns:
+                value = branch.columns[name]
+                if not isinstance(value, Attribute) or value.component < 0 or len(value.path) > 1:
+                    known = None
+                    break
+                source = sources_of(branch)[value.component]
+                if self._columns.column_type(source, value.path) != self.table_type.field(name).type:
+                    known = None
+                    break
+                own = columns.setdefault(self.sources.index(source), {})
+                own[name] = value.component, self.column_of(source, value.path[0])
+            if known is not None:
+                for number, own in columns.items():
+                    types = [self.table_type.field(name).type for name in own]
+                    known.append((number, list(own), SmallAnswer(list(own.values()), types, None)))
+            self._small[id(branch)] = known
+        return known
 
     def fetch(self, source: Source, events: np.ndarray) -> tuple[pa.Table, np.ndarray]:
         """A table with the rows of some events, and their places in it."""
@@ -467,7 +506,7 @@ class AlgebraOperator(QueryOperator):
         assert batch is not None
         time = self._layout.schema.field(self._layout.time).type
         columns = [ticks_to_time(batch.start, time), ticks_to_time(batch.end, time), *batch.table.columns]
-        return Answer(pa.table(columns, schema=self.schema), batch.start, batch.end)
+        return Answer(pa.Table.from_arrays(columns, schema=self.schema), batch.start, batch.end)
 
     @property
     def next_deadline(self) -> int | None:

@@ -22,9 +22,10 @@ from ouzel.engines.incomplete.scores import (
     lossy_components,
     rates_of,
 )
-from ouzel.engines.incomplete.search import rebase, rekey, scan
+from ouzel.engines.incomplete.search import describe, rebase, rekey, scan
 from ouzel.engines.incomplete.tables import (
     ArrivalCounter,
+    ArrivalOutput,
     ArrivalTables,
     build_arrival_tables,
     new_output,
@@ -34,6 +35,7 @@ from ouzel.engines.incomplete.tables import (
 from ouzel.errors import LimitError
 from ouzel.kernels.events import NO_LIMIT, Instances, Status
 from ouzel.kernels.order import gather
+from ouzel.kernels.rows import TICKS
 from ouzel.lang.syntax import OutputForm
 from ouzel.loss.scoring import ENTRY
 from ouzel.plan.expressions import components_of
@@ -41,10 +43,12 @@ from ouzel.plan.model import Plan
 from ouzel.runtime.buffer import Block
 from ouzel.runtime.expressions import holds
 from ouzel.runtime.frames import EventFrame, take, ticks_to_time
+from ouzel.runtime.inbox import GrowingRows
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
-from ouzel.runtime.operator import Answer, InstanceOperator
+from ouzel.runtime.operator import NO_TICKS, Answer, InstanceOperator
 from ouzel.runtime.output import Output, returned
+from ouzel.runtime.small_answers import SmallAnswer, Taken
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.stream_order import ranks, tie_break_columns
 from ouzel.runtime.values import arrow, empty_table, one_array
@@ -215,6 +219,29 @@ class PathOutput:
         self._names = pa.array([component.variable for component in query.positives], pa.string())
         has_defaults = any(column.expression in query.defaults for column in query.returns or ())
         self._taken = None if has_defaults else self._output.taken
+        self._small: SmallAnswer | None = None
+        if self._taken is not None and not query.components[-1].negated and layout.start is None:
+            # One more position is the first event that is not missing.
+            count = len(query.positives)
+            columns: list[Taken] = [(count, TICKS), (count - 1, TICKS), *self._taken]
+            small = SmallAnswer(columns, self.schema.types[: len(columns)], layout.scale)
+            self._small = small if small.writes_times else None
+
+    def of_slots(
+        self, growing: GrowingRows, base: int, numbers: np.ndarray, output: ArrivalOutput, on_probability: bool
+    ) -> pa.Table | None:
+        """Composite events of what the kernel wrote, for rows of small pushes; None if a column is computed."""
+        if self._small is None:
+            return None
+        count, positions = int(output.written[0]), len(output.slots)
+        slots, offsets = np.empty((positions + 1, count), np.int32), np.empty(count + 1, np.int32)
+        missing = np.empty(positions * count, np.int64)
+        total = describe(output.slots, count, slots, offsets, missing)
+        columns = self._small.arrays(growing, base, numbers, slots, count)
+        criterion, other = output.criterion[:count].copy(), output.other[:count].copy()
+        score, probability = (other, criterion) if on_probability else (criterion, other)
+        probability[output.subsumed[:count] != 0] = np.nan
+        return self._completed(columns, offsets, missing[:total], score, probability)
 
     def table(self, table: pa.Table, ticks: np.ndarray, places: Sequence[np.ndarray], found: Explanations) -> pa.Table:
         """Composite events from paths. `places` has an array of row numbers of `table` for each positive component; the
@@ -241,10 +268,22 @@ class PathOutput:
         columns = [ticks_to_time(found.starts, time), ticks_to_time(found.ends, time), *values]
         matches, places = (found.slots < 0).T.nonzero()
         offsets = np.searchsorted(matches, np.arange(found.count + 1)).astype(np.int32)
-        columns.append(pa.ListArray.from_arrays(arrow(offsets), self._names.take(arrow(places))))
-        columns.append(arrow(found.score))
-        is_unknown = np.isnan(found.probability)
-        columns.append(pa.array(found.probability, mask=is_unknown if is_unknown.any() else None))
+        return self._completed(columns, offsets, places, found.score, found.probability)
+
+    def _completed(
+        self,
+        columns: list[pa.Array],
+        offsets: np.ndarray,
+        missing: np.ndarray,
+        score: np.ndarray,
+        probability: np.ndarray,
+    ) -> pa.Table:
+        """Composite events with the columns of THRESHOLD behind the others."""
+        names = self._names.take(arrow(missing)) if len(missing) else self._names.slice(0, 0)
+        is_unknown = np.isnan(probability)
+        columns.append(pa.ListArray.from_arrays(arrow(offsets), names))
+        columns.append(arrow(score))
+        columns.append(pa.array(probability, mask=is_unknown) if is_unknown.any() else arrow(probability))
         return pa.Table.from_arrays(columns, schema=self.schema)
 
     def _taken_column(self, table: pa.Table, name: str, rows: np.ndarray, found: Explanations, place: int) -> pa.Array:
@@ -320,6 +359,9 @@ class IncompleteOperator(InstanceOperator):
             self._buffer.columns = [name for name in layout.schema.names if name in ordering]
         self._paths = PathOutput(query, layout)
         self.schema = self._paths.schema
+        # Whether every path that the kernel finds is a row, and no query reads it.
+        is_best = query.output.form is OutputForm.BEST
+        self._is_shown_as_found = len(self._rates) == 1 and not is_best and query.into is None
 
     def _rebase(self, dead: int, used: int) -> None:
         rebase(self._state, dead, used)
@@ -364,6 +406,12 @@ class IncompleteOperator(InstanceOperator):
         count = int(self._output.written[0])
         if not count:
             return self.nothing
+        read = self._buffer.store.open_rows if self._is_shown_as_found else None
+        if read is not None:
+            made = self._paths.of_slots(*read, self._buffer.rows, self._output, self._threshold.on_probability)
+            if made is not None:
+                self._output.written[0] = 0
+                return Answer(made, NO_TICKS, NO_TICKS)
         found = self._found(count)
         self._output.written[0] = 0
         if len(self._output.criterion) > 8 * _OUTPUT_MATCHES:

@@ -11,6 +11,7 @@ whose bound reaches the threshold, are also in a monotonic queue with decreasing
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ouzel.engines.incomplete.tables import (
     ALWAYS,
@@ -568,3 +569,30 @@ def _window_start(now, window):
     """The earliest start that is still within the window of a match that ends now."""
     lowest = np.int64(INT64_MIN) + 1
     return now - window + 1 if now >= lowest + window else lowest
+
+
+@kernel
+def describe(
+    slots: Matrix[np.int32],
+    count: int,
+    described: Matrix[np.int32],
+    offsets: NDArray[np.int32],
+    missing: NDArray[np.int64],
+) -> int:
+    """Write the slots of the first matches with one more position, their first event; and the missing positions, match
+    by match, with the offset of each match. Returns how many are missing."""
+    last = slots.shape[0]
+    total = 0
+    for match in range(count):
+        offsets[match] = total
+        described[last, match] = -1
+        for position in range(last):
+            slot = slots[position, match]
+            described[position, match] = slot
+            if slot < 0:
+                missing[total] = position
+                total += 1
+            elif described[last, match] < 0:
+                described[last, match] = slot
+    offsets[count] = total
+    return total

@@ -245,18 +245,28 @@ class KleeneOperator(StreamOperator[RunEvents]):
     # ── Giving matches out ─────────────────────────────────────────────────────────────────────────
 
     def _collect(self) -> Answer:
-        matches = self._matches()
-        if matches is None:
+        found = self._found()
+        if found is None:
             return self.nothing
+        read = self._buffer.store.open_rows if self._query.into is None else None
+        if read is not None and self._query.output.form is not OutputForm.LATEST:
+            made = self._composite.of_slot_lists(*read, self._buffer.rows, found.slots, found.lengths)
+            if made is not None:
+                return Answer(made, NO_TICKS, NO_TICKS)
+        matches = self._matches(found)
         return Answer(self._composite.of_matches(matches), matches.starts, matches.ends)
 
-    def _matches(self) -> Matches | None:
+    def _found(self) -> KernelFound | None:
+        """What the kernel has found since the last call, if there is any."""
         found = self._kernel.take(self._kernel_events() if self._tables.late else self._buffer.events)
         if isinstance(found, Status):
             self._check(found)
         if not isinstance(found, KernelFound):
             return None
         self._count_answer(len(found.slots))
+        return found
+
+    def _matches(self, found: KernelFound) -> Matches:
         table, ticks, rows = self._fetch(found.slots)
         starts = gather(self._buffer.events.start, first_of_each(found.slots, found.lengths))
         matches = Matches(table, ticks, found.lengths, rows, starts, found.ends)
@@ -294,15 +304,16 @@ class KleeneOperator(StreamOperator[RunEvents]):
 
     def search(self) -> Found:
         """What all staged events complete."""
-        found = []
+        parts = []
         for _ in self._steps(LATEST):
-            matches = self._matches()
-            if matches is not None:
+            found = self._found()
+            if found is not None:
+                matches = self._matches(found)
                 # The kernel writes the next ones to the same memory.
-                found.append(replace(matches, lengths=matches.lengths.copy(), ends=matches.ends.copy()))
-        if not found:
+                parts.append(replace(matches, lengths=matches.lengths.copy(), ends=matches.ends.copy()))
+        if not parts:
             return Found(NO_TICKS, NO_TICKS, None)
-        matches = joined_matches([(one, 0, one.count) for one in found])
+        matches = joined_matches([(one, 0, one.count) for one in parts])
         return Found(matches.ends, matches.last_rows(len(self._plan.positives) - 1), matches)
 
     def rows_of(self, slices: Sequence[tuple[Matches, int, int]], order: np.ndarray | None) -> pa.Table:

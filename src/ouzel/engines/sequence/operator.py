@@ -146,7 +146,7 @@ class SequenceOperator(InstanceOperator):
         """The rows of a piece."""
         read = self._buffer.store.open_rows if self._ends_with_events and not self._lowered.residual else None
         if read is not None:
-            made = self._composite.of_read(read[1], read[0], self._buffer.rows, self._output.slots, count)
+            made = self._composite.of_slots(*read, self._buffer.rows, self._output.slots, count)
             if made is not None:
                 self._note_found(count)
                 return Answer(made, NO_TICKS, NO_TICKS)
