@@ -351,7 +351,10 @@ _PLAIN: dict[tuple[str, bool], Opcode] = {
 
 def _compare(operator: str, left: Bound, right: Bound, lanes: SupportsLane) -> list[Instruction]:
     if left.type.kind in (Kind.STRING, Kind.BINARY):
-        # Text is compared as codes or ranks, so each side must be a value of one event.
+        # Text is compared as codes or ranks, so each side must be a value of one event. A constant has neither.
+        whole = Operation(operator, (left, right), type=BOOL)
+        if _of_one_event(whole):
+            return _instructions(whole, lanes)
         domain = comparison_domain(operator, left.type)
         sides = []
         for side in (left, right):

@@ -63,6 +63,30 @@ def test_search_stops_at_its_limit() -> None:
         answer(clause, pa.table({"i": range(100)}), max_steps_per_match=1_000)
 
 
+@pytest.mark.compiled
+def test_searches_stop_at_the_limit_of_all_together() -> None:
+    """No attempt takes more than 6,000 steps, but there are 3,000 of them."""
+    clause = "ORDER BY i MEASURES COUNT(*) AS n PATTERN (A+ B) DEFINE B AS SUM(A.i) < 0"
+    table = pa.table({"i": range(3_000)})
+    with pytest.raises(
+        ouzel.LimitError, match=r"for all matches together takes more than 3,700,000 steps.* of B .*WITHIN"
+    ):
+        answer(clause, table, max_steps_per_match=7_000)
+    assert answer(clause, table, max_steps_per_match=100_000) == []
+
+
+@pytest.mark.parametrize("condition", ["k IN ('b', A.k)", "k NOT IN ('b', A.k)", "NOT (k IN ('b', A.k))"])
+def test_a_list_of_texts_and_columns_is_compiled(condition: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pa.table({"t": range(9), "k": ["a", "a", "b", None, "c", "a", None, "b", "c"]})
+    clause = "ORDER BY t MEASURES FIRST(t) AS s, LAST(t) AS e AFTER MATCH SKIP TO NEXT ROW PATTERN (A B) DEFINE B AS "
+    written_out = condition.replace("k NOT IN ('b', A.k)", "NOT (k = 'b' OR k = A.k)").replace(
+        "k IN ('b', A.k)", "(k = 'b' OR k = A.k)"
+    )
+    expected = answer(clause + written_out, table)
+    monkeypatch.setattr("ouzel.engines.rows.finder.Finder._holds", None)
+    assert answer(clause + condition, table) == expected != []
+
+
 def test_text_conditions_that_only_python_can_test() -> None:
     clause = "ORDER BY t MEASURES LAST(t) AS e PATTERN (A B) DEFINE B AS concat(A.k, k) = 'ab'"
     assert answer(clause) == [{"e": 3}]

@@ -15,7 +15,7 @@ from ouzel.engines.rows.conditions import Conditions, build_conditions, enlarged
 from ouzel.engines.rows.frames import RowFrame, SortedRows, shifted
 from ouzel.engines.rows.measures import OVERLAPPING_ROWS_MAX, MatchView
 from ouzel.engines.rows.plan import RowPlan
-from ouzel.engines.rows.search import search
+from ouzel.engines.rows.search import STEPS_UNPAUSED, search
 from ouzel.engines.rows.tables import At, Ended, Matches, Partitions, Skipping
 from ouzel.engines.rows.walk import alive, walk, window_ends
 from ouzel.errors import InputError, LimitError, argument
@@ -27,6 +27,9 @@ from ouzel.runtime.values import Column, split, truths
 
 _BYTE = 8
 _ROOM_FIRST = 16
+# All searches of a call together may take as many steps as so many matches at their limit, and so many for each row.
+_MATCHES_OF_STEPS = 100
+_STEPS_PER_ROW = 1_000
 _SIGN = np.uint64(1 << 63)
 _SKIPPING = {
     row_syntax.Skip.PAST_LAST_ROW: Skipping.PAST_LAST_ROW,
@@ -132,9 +135,10 @@ class Finder:
         path = conditions.path(_ROOM_FIRST, plan.automaton.positions)
         values = new_values(conditions.predicates)
         bound = np.zeros(len(plan.query.rows) + conditions.reading.register.size + 1, np.int32)
+        steps, steps_max = 0, _MATCHES_OF_STEPS * plan.query.steps_max + _STEPS_PER_ROW * self.rows.count
 
         def run(room: Matches) -> int:
-            nonlocal path
+            nonlocal path, steps
             while True:
                 ended = int(
                     search(
@@ -144,11 +148,15 @@ class Finder:
                     )
                 )  # fmt: skip
                 if ended == Ended.TEST:
+                    pause()
                     self.state[At.ANSWER] = self._holds(conditions, bound, path.position)
                 elif ended == Ended.PATH_FULL:
                     path = enlarged_path(path)
                 elif ended == Ended.PAUSE:
                     pause()
+                    steps += STEPS_UNPAUSED
+                    if steps > steps_max:
+                        raise self._too_many_steps("all matches together", steps_max)
                 else:
                     return ended
 
@@ -212,10 +220,14 @@ class Finder:
                 f"AFTER MATCH SKIP TO {names}: the match that starts at {place} begins with {names}, so the search "
                 "would find it again for ever"
             )
+        return self._too_many_steps(f"a match from {place}", query.steps_max)
+
+    def _too_many_steps(self, what: str, steps_max: int) -> LimitError:
+        query = self.plan.query
         searched = ", ".join(query.variables[variable] for variable in self.plan.searched) or "WITHIN"
         return LimitError(
-            f"the search for a match from {place} takes more than {query.steps_max:,} steps to test the conditions of "
-            f"{searched} on the match; make them stricter, or give a larger ",
+            f"the search for {what} takes more than {steps_max:,} steps to test the conditions of {searched} on the "
+            "match; make them stricter, bound the match by WITHIN or {m,n}, or give a larger ",
             argument("max_steps_per_match"),
         )
 
