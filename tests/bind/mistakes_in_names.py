@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ouzel.bind.functions import LENGTHS_HINT
+
 AB = "PATTERN SEQ(Shelf a, Exit b) "
 KLEENE = "PATTERN SEQ(Shelf+ a[], Exit+ b[]) "
 
@@ -40,7 +42,7 @@ NAMES = [
     (
         AB + "WHERE «len(a)» > 3",
         "there is no function 'len'",
-        "v.LEN is the number of events of v, length(text) the number of characters",
+        LENGTHS_HINT,
     ),
     (
         KLEENE + "WHERE «a.size» > 3",
@@ -186,12 +188,12 @@ INDEXES = [
     (KLEENE + "WHERE a«[b.LEN]».n > 3", "a[…] cannot be indexed by the length of 'b'", "write a[a.LEN]"),
     (
         KLEENE + "WHERE «a[].n» > 3",
-        "a[] can be used only inside count, sum, avg, min, max, first or last",
+        "a[] can be used only inside an aggregate such as count or sum",
         "write a[1], a[i] or a[a.LEN]",
     ),
     (
         KLEENE + "WHERE «a[..i-1].n» > 3",
-        "a[..i-1] can be used only inside count, sum, avg, min, max, first or last",
+        "a[..i-1] can be used only inside an aggregate such as count or sum",
         "write a[1], a[i] or a[a.LEN]",
     ),
     (

@@ -43,7 +43,7 @@ ROW_PATTERNS = [
     ("PATTERN (A) DEFINE A AS v > 1, «A AS v > 2»", "'A' is defined twice"),
     ("MEASURES v AS m, «t AS m» PATTERN (A)", "two columns are named 'm'"),
     ("PARTITION BY v, «V» PATTERN (A)", "two PARTITION BY columns are named 'v'"),
-    ("PARTITION BY «list» PATTERN (A)", "PARTITION BY cannot use a list or map"),
+    ("PARTITION BY «list» PATTERN (A)", "PARTITION BY cannot use a map or time of day"),
     ("MEASURES «v[1]» AS m PATTERN (A)", "a column cannot have brackets here"),
     ("MEASURES «A» AS m PATTERN (A)", "'A' is a variable, not a value"),
     ("MEASURES «SUM(A.v + v)» AS m PATTERN (A)", "SUM(…) must be about one variable"),

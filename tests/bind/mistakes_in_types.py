@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ouzel.bind.functions import LENGTHS_HINT
 from tests.bind.mistakes_in_names import AB, KLEENE
 
 TEXT = "if you mean numbers, convert the column first: one value that is not a number makes it text"
@@ -35,7 +36,26 @@ TYPES = [
         "cannot compare a date with a timestamp",
         "a date has no zone: compare with TIMESTAMP '2024-05-31 00:00:00Z'",
     ),
-    (AB + "WHERE «a.tags» = b.n", "a list, map or time of day cannot be compared, only returned", None),
+    (
+        AB + "WHERE «a.tags» = b.n",
+        "a list cannot be compared",
+        "write x IN v.list, any(v.list, t -> t > 3) or size(v.list)",
+    ),
+    (AB + "WHERE «a.odd» = b.n", "a map or time of day cannot be compared, only returned", None),
+    (
+        AB + "WHERE any(«a.n», t -> t > 1)",
+        "any takes a list here, got an integer",
+        "write single values in parentheses: x IN (1, 2)",
+    ),
+    (
+        AB + "WHERE 1 IN «a.n»",
+        "IN takes a list here, got an integer",
+        "write single values in parentheses: x IN (1, 2)",
+    ),
+    (AB + "WHERE size(«a.tag») > 1", "size takes a list here, got a string", LENGTHS_HINT),
+    (AB + "WHERE «any(a.tags)»", "any takes a list and a condition on its elements", "write any(v.list, t -> t > 3)"),
+    (AB + "WHERE «any(a.tags, b -> b = 'x')»", "'b' is already a variable", "give the element another name"),
+    (AB + "WHERE any(a.tags, t -> «t.x» = 1)", "'t' is a string and has no field 'x'", None),
     (AB + "WHERE «a.address» = a.address", "a struct cannot be compared", "name one of its fields: city, zip"),
     (
         AB + "WHERE «a.huge» > 3",

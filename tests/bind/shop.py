@@ -28,6 +28,7 @@ TYPES = {
         "day": "date",
         "raw": "binary",
         "tags": "list<string>",
+        "odd": "map<string,int>",
         "huge": "decimal(38,2)",
         "address": {"city": "string", "zip": "int"},
     },

@@ -24,8 +24,9 @@ from ouzel.bind.model import (
     TimeDomain,
     Type,
     duration_type,
+    list_type,
 )
-from ouzel.bind.schema import attributes_of, parse_type, time_domain, type_of, type_of_arrow
+from ouzel.bind.schema import attributes_of, parse_type, struct_type, time_domain, type_of, type_of_arrow
 from ouzel.errors import InputError
 
 MICROSECONDS = Type(Kind.TIMESTAMP, unit="us")
@@ -53,7 +54,9 @@ UTC = Type(Kind.TIMESTAMP, unit="us", zone="UTC")
         (pa.decimal128(5, -2), Type(Kind.DECIMAL, 7, 0)),
         (pa.timestamp("s"), MICROSECONDS),
         (pa.timestamp("ns", "UTC"), Type(Kind.TIMESTAMP, unit="ns", zone="UTC")),
-        (pa.list_(pa.int64()), OTHER),
+        (pa.list_(pa.int64()), list_type(INT)),
+        (pa.large_list(pa.string()), list_type(STRING)),
+        (pa.list_(pa.list_(pa.bool_()), 2), list_type(list_type(BOOL))),
         (pa.map_(pa.string(), pa.int64()), OTHER),
         (pa.duration("s"), duration_type("us")),
         (pa.duration("ns"), duration_type("ns")),
@@ -79,8 +82,10 @@ def test_arrow_types(arrow: pa.DataType, expected: Type) -> None:
         ("timestamp[ns, tz=Europe/Zurich]", Type(Kind.TIMESTAMP, unit="ns", zone="Europe/Zurich")),
         ("timestamp_ltz", UTC),
         ("timestamp_ntz", MICROSECONDS),
-        ("list<item: string>", OTHER),
-        ("array<struct<a:int>>", OTHER),
+        ("list<item: string>", list_type(STRING)),
+        ("list<element: bigint not null>", list_type(INT)),
+        ("array<struct<a:int>>", list_type(struct_type({"a": INT}))),
+        ("array<map<string,int>>", list_type(OTHER)),
         ("map<string,int>", OTHER),
         ("varchar(20)", STRING),
         ("fixed_size_binary[4]", BINARY),
@@ -157,7 +162,7 @@ SPARK_ATTRIBUTES = {
     "price": Type(Kind.DECIMAL, 10, 2),
     "ts": UTC,
     "local": MICROSECONDS,
-    "tags": OTHER,
+    "tags": list_type(STRING),
     "at": Type(Kind.STRUCT, fields=(("x", FLOAT),)),
 }
 

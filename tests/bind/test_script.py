@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ouzel.bind import Catalog, output_attributes
-from ouzel.bind.model import INT, OTHER, STRING, UNKNOWN, Attribute, Kind
+from ouzel.bind.model import INT, OTHER, STRING, UNKNOWN, Attribute, Kind, list_type
 from ouzel.errors import QueryError
 from tests.bind.shop import MICROSECONDS, OPEN, SHOP, bound, bound_script
 
@@ -53,7 +53,7 @@ def test_events_of_the_default_output_are_structs() -> None:
     _, reader = bound_script(text)
     attributes = (reader.catalog.declared or {})["s"]
     assert list(attributes) == ["a", "b"]
-    assert attributes["a"].kind is Kind.STRUCT and attributes["b"] == OTHER
+    assert attributes["a"].kind is Kind.STRUCT and attributes["b"].kind is Kind.LIST
     first, _ = reader.conjuncts
     assert any(isinstance(part, Attribute) and part.path == ("a", "weight") for part in first.comparisons[0].operands)  # type: ignore[attr-defined]
     _, unknown = bound_script(text, OPEN)
@@ -62,7 +62,7 @@ def test_events_of_the_default_output_are_structs() -> None:
 
 def test_columns_of_results() -> None:
     assert output_attributes(bound("PATTERN SEQ(Shelf+ a[], Exit b) RETURN P(a.n AS ns, b.n)")) == {
-        "ns": OTHER,
+        "ns": list_type(INT),
         "n": INT,
     }
     grouped = bound("PATTERN SEQ(Shelf a, Exit b) GROUP BY tag AGG COUNT HAVING sum(a.n) > 3")

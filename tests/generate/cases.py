@@ -29,6 +29,7 @@ SCHEMA = pa.schema(
         "y": pa.int64(),
         "f": pa.float64(),
         "s": pa.string(),
+        "l": pa.list_(pa.int64()),
     }
 )
 INCOMPLETE_SCHEMA = pa.schema([SCHEMA.field(name) for name in ("type", "time", "n", "id", "x", "s")]).append(

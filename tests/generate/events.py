@@ -18,6 +18,7 @@ VALUES: Mapping[str, tuple[Any, ...]] = {
     "y": (-1, 0, 1, 1, 2, None),
     "f": (0.0, -0.0, 1.0, 1.5, float("nan"), None),
     "s": ("u", "u", "v", "uv", "é", None),
+    "l": ([], [1], [0, 2], [1, None], [3, 1, 1], None),
 }
 NUMBERS = ("x", "y", "f")
 COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")

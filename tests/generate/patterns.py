@@ -123,6 +123,8 @@ def _returns(rng: random.Random, components: list[Component]) -> str:
             columns.append(f"count({name}[]) AS {name}_count")
             if "x" in component.attributes:
                 columns.append(f"sum({name}[].x) AS {name}_sum")
+                columns.append(f"stddev({name}[].x) AS {name}_deviation")
+                columns.append(f"count(DISTINCT {name}[].x) AS {name}_different")
         elif "x" in component.attributes:
             columns.append(f"{name}.x {rng.choice('+-*/%')} {rng.randint(0, 2)} AS {name}_value")
     return f"RETURN R({', '.join(columns)})"
@@ -181,6 +183,9 @@ def _nested(rng: random.Random, comparison: Callable[[], str], depth: int) -> st
     return f"{rng.choice(('', '', 'NOT '))}({operator.join(operands)})"
 
 
+_AGGREGATES = ("avg(", "min(", "max(", "sum(", "count(", "first(", "last(", "stddev(", "count(DISTINCT ")
+
+
 def _comparison(rng: random.Random, chosen: list[Component], index: str) -> str:
     def event(component: Component) -> str:
         return component.name + (index if component.kleene else "")
@@ -194,12 +199,12 @@ def _comparison(rng: random.Random, chosen: list[Component], index: str) -> str:
         if component.kleene:
             forms: list[Callable[[], str]] = [lambda: plain, lambda: plain]
             if index in ("[i]", "[i-1]"):
-                function = rng.choice(("avg", "min", "max", "sum", "count", "first", "last"))
-                forms.append(lambda: f"{function}({component.name}[..i-1].{attribute})")
+                function = rng.choice(_AGGREGATES)
+                forms.append(lambda: f"{function}{component.name}[..i-1].{attribute})")
                 forms.append(lambda: f"{component.name}[i-1].{attribute}")
             if index == "[LEN]":
-                function = rng.choice(("avg", "min", "max", "sum", "count", "first", "last"))
-                forms.append(lambda: f"{function}({component.name}[].{attribute})")
+                function = rng.choice(_AGGREGATES)
+                forms.append(lambda: f"{function}{component.name}[].{attribute})")
                 forms.append(lambda: f"{component.name}.LEN")
             return rng.choice(forms)()
         return rng.choice((plain, plain, f"{plain} + 1", f"2 * {plain}", f"{plain} % 2", f"1 / {plain}", f"-{plain}"))
@@ -208,7 +213,22 @@ def _comparison(rng: random.Random, chosen: list[Component], index: str) -> str:
     left = number(left_component)
     if "s" in left_component.attributes and (left is None or rng.random() < 0.15):
         text = f"{event(left_component)}.s"
-        return rng.choice((f"{text} LIKE 'u%'", f"{text} < 'v'", f"{text} IN ('u', 'é')", f"upper({text}) = 'U'"))
+        return rng.choice(
+            (
+                f"{text} LIKE 'u%'",
+                f"{text} < 'v'",
+                f"{text} IN ('u', 'é')",
+                f"upper({text}) = 'U'",
+                f"{text} RLIKE '^u'",
+                f"{text} NOT ILIKE 'U%'",
+            )
+        )
+    if "l" in left_component.attributes and (left is None or rng.random() < 0.1):
+        listed, no = f"{event(left_component)}.l", rng.choice(("", "NOT "))
+        bound = f"{event(left_component)}.x" if "x" in left_component.attributes else "1"
+        return rng.choice(
+            (f"{bound} {no}IN {listed}", f"{no}any({listed}, t -> t > {bound} OR t = 0)", f"size({listed}) > {bound}")
+        )
     assert left is not None
     right = number(rng.choice(chosen))
     if right is None or rng.random() < 0.3:

@@ -14,7 +14,7 @@ from tests.generate.cases import RandomCase
 from tests.generate.events import TYPES, Component, Types, random_components, random_events, random_types
 from tests.generate.patterns import STRATEGIES, random_condition, random_equivalence
 
-FORMS = ("NON_OVERLAPPING", "FIRST", "LATEST", "SKIP TO FIRST", "SKIP TO LAST")
+FORMS = ("NON_OVERLAPPING", "FIRST", "LATEST", "SKIP TO FIRST", "SKIP TO LAST", "COMPRESSED")
 
 
 def random_readings(rng: random.Random, *, declared: bool = True) -> RandomCase:
@@ -27,8 +27,7 @@ def random_readings(rng: random.Random, *, declared: bool = True) -> RandomCase:
         types = random_types(rng) if declared and rng.random() < 0.3 else None
         text = _query(rng, types)
         try:
-            bound = ouzel.query(text, types and {name: dict.fromkeys(own, "int64") for name, own in types.items()})
-            ouzel.explain(bound)
+            ouzel.explain(RandomCase(text, [], types).query)
         except QueryError:
             continue
         any_match = not re.search("skip_till_next|contiguity", text)
@@ -206,6 +205,8 @@ def _returns(rng: random.Random, positives: list[Component]) -> str:
         if component.kleene:
             columns.append(f"{name}.LEN AS {name}_count")
             columns.append(f"last({name}[].n) AS {name}_last")
+            if "f" in component.attributes:
+                columns.append(f"count(DISTINCT {name}[].f) AS {name}_different")
         if rng.random() < 0.4:
             columns.append(f"{name} IS {rng.choice(('PRESENT', 'ABSENT', 'NOT ABSENT'))} AS {name}_is")
         if rng.random() < 0.2 and not component.kleene:

@@ -7,14 +7,24 @@ import random
 import pytest
 
 from ouzel.bind.binder import bind
-from ouzel.bind.model import FLOAT, INT, STRING, Catalog, TimeDomain
+from ouzel.bind.model import FLOAT, INT, STRING, Catalog, TimeDomain, list_type
 from ouzel.lang import parse
 from tests.generate import random_case
 from tests.generate.cases import RandomCase
 from tests.oracle.oracle import answer
 
 CASES = 300
-COLUMNS = {"type": STRING, "time": INT, "n": INT, "id": INT, "x": INT, "y": INT, "f": FLOAT, "s": STRING}
+COLUMNS = {
+    "type": STRING,
+    "time": INT,
+    "n": INT,
+    "id": INT,
+    "x": INT,
+    "y": INT,
+    "f": FLOAT,
+    "s": STRING,
+    "l": list_type(INT),
+}
 
 
 def catalog(case: RandomCase) -> Catalog:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import math
 import re
 import zoneinfo
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +19,7 @@ from tests.oracle import functions
 from tests.oracle.events import Event, EventTypes
 from tests.oracle.values import EXACT, MICROSECONDS_PER_SECOND, Elapsed, Lasting, Point, arithmetic, compare, negated
 
-AGGREGATES = frozenset({"count", "sum", "avg", "min", "max", "first", "last"})
+AGGREGATES = frozenset({"count", "sum", "avg", "min", "max", "first", "last", "count_distinct", "stddev"})
 OWN_TIMES_AND_TYPE: Mapping[str, Callable[[Event], Any]] = {
     "time": lambda event: event.end,
     "start": lambda event: event.start,
@@ -67,12 +68,20 @@ class Scope:
     bare_variable: str | None = None
     iteration: int | None = None
     element: Event | None = None
+    # The elements of lists that the conditions of any(…) name.
+    named: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 # ── Trees ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def children(node: syntax.Node) -> Iterator[syntax.Node]:
+    """The expressions in an expression. In any(list, t -> …) t is no event, so it is left out."""
+    if isinstance(node, syntax.AnyElement):
+        local = node.variable
+        yield node.operand
+        yield rewritten(node.condition, lambda found: syntax.Literal(None) if found.names[0] == local else found)
+        return
     for field in dataclasses.fields(node):
         value = getattr(node, field.name)
         for item in value if isinstance(value, tuple) else (value,):
@@ -88,7 +97,7 @@ def references(node: syntax.Node) -> Iterator[Reference]:
         yield from references(child)
 
 
-def rewritten(node: Any, change: Callable[[Reference], Reference]) -> Any:
+def rewritten(node: Any, change: Callable[[Reference], Expr]) -> Any:
     """The expression with every reference changed."""
     if isinstance(node, Reference):
         return change(node)
@@ -96,6 +105,9 @@ def rewritten(node: Any, change: Callable[[Reference], Reference]) -> Any:
         return tuple(rewritten(item, change) for item in node)
     if not isinstance(node, syntax.Expr | syntax.When):
         return node
+    if isinstance(node, syntax.AnyElement):
+        event, local = change, node.variable  # In any(list, t -> …) t is no event.
+        change = lambda reference: reference if reference.names[0] == local else event(reference)  # noqa: E731
     fields = {field.name: getattr(node, field.name) for field in dataclasses.fields(node) if field.name != "span"}
     return dataclasses.replace(node, **{name: rewritten(value, change) for name, value in fields.items()})
 
@@ -236,6 +248,14 @@ def _aggregate(node: syntax.Call, scope: Scope) -> Any:
 def _folded(function: str, values: list[Any], ticks_per_second: int | None) -> Any:
     if function == "count":
         return len(values)
+    if function == "count_distinct":
+        different: list[Any] = []
+        for value in values:
+            if all(compare(value, other, ticks_per_second) != 0 for other in different):
+                different.append(value)
+        return len(different)
+    if function == "stddev":
+        return _deviation([float(value) for value in values])
     if not values:
         return None
     if function == "first":
@@ -251,6 +271,19 @@ def _folded(function: str, values: list[Any], ticks_per_second: int | None) -> A
     for value in values[1:]:
         total = arithmetic("+", total, value, ticks_per_second)
     return total / len(values) if function == "avg" else total
+
+
+def _deviation(values: list[float]) -> float | None:
+    """ "The sample standard deviation", left to right: each value adds the square of its distance from the mean of
+    those before it, n / (n + 1) times."""
+    if len(values) < 2:
+        return None
+    squares, total = 0.0, values[0]
+    for count, value in enumerate(values[1:], 1):
+        distance = value - total / count
+        squares += distance * distance * (count / (count + 1))
+        total += value
+    return math.sqrt(squares / (len(values) - 1)) if squares == squares else math.nan
 
 
 # ── Values ─────────────────────────────────────────────────────────────────────────────────────────
@@ -270,12 +303,21 @@ def evaluate(node: Expr, scope: Scope) -> Any:
             return ticks(amount, unit, ticks_per_second)
         case syntax.Parameter(name=name):
             return parameter(scope.settings.params[name], ticks_per_second)
+        case Reference(names=(name, *path)) if name in scope.named:
+            found = scope.named[name]
+            for field in path:
+                found = None if found is None else found[field]
+            return found
         case Reference():
             return _reference(node, scope)
         case syntax.Call() if is_own(node):
             return _own(node, scope)
         case syntax.Call() if is_aggregate(node):
             return _aggregate(node, scope)
+        case syntax.Call(function="array_contains", arguments=arguments):
+            return _contains([evaluate(argument, scope) for argument in arguments], scope)
+        case syntax.Call(function="contains", arguments=arguments) if _asks_a_list(arguments, scope):
+            return _contains([evaluate(argument, scope) for argument in arguments], scope)
         case syntax.Call(function=function, arguments=arguments):
             return functions.call(function, [evaluate(a, scope) for a in arguments], ticks_per_second)
         case syntax.Unary(operator="-", operand=operand):
@@ -305,6 +347,12 @@ def evaluate(node: Expr, scope: Scope) -> Any:
             return (evaluate(operand, scope) is None) != is_negated
         case syntax.Presence(variable=variable, absent=absent):
             return bool(scope.bound[variable]) is not absent
+        case syntax.AnyElement(operand=operand, variable=variable, condition=condition):
+            elements = evaluate(operand, scope)
+            if elements is None:
+                return None
+            inner = [dataclasses.replace(scope, named={**scope.named, variable: element}) for element in elements]
+            return _or([evaluate(condition, each) for each in inner])
         case syntax.Case(operand=operand, whens=whens, otherwise=otherwise):
             for when in whens:
                 condition = evaluate(when.condition, scope)
@@ -346,6 +394,18 @@ def temporal(text: str) -> datetime.datetime:
 def _compared(operator: str, left: Any, right: Any, scope: Scope) -> bool | None:
     order = compare(left, right, scope.settings.ticks_per_second)
     return None if order is None else COMPARISONS[operator](order)
+
+
+def _asks_a_list(arguments: tuple[Expr, ...], scope: Scope) -> bool:
+    return isinstance(evaluate(arguments[0], scope), list)
+
+
+def _contains(arguments: list[Any], scope: Scope) -> bool | None:
+    """As Spark's array_contains."""
+    elements, value = arguments
+    if elements is None or value is None:
+        return None
+    return _or([_compared("=", element, value, scope) for element in elements])
 
 
 def _not(value: bool | None) -> bool | None:

@@ -154,6 +154,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "string": lambda value: _text(value),
     "instr": lambda text, part: text.find(part) + 1,
     "length": len,
+    "size": len,
     "lower": str.lower,
     "ltrim": lambda text: text.lstrip(" "),
     "replace": lambda text, search, replacement: text.replace(search, replacement) if search else text,
@@ -188,6 +189,7 @@ CALENDAR: dict[str, Callable[[datetime.datetime], Any]] = {
 }
 
 ALIASES = {
+    "array_size": "size",
     "regexp": "rlike",
     "regexp_like": "rlike",
     "ceiling": "ceil",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from ouzel.bind import literals
 from ouzel.bind.diagnostics import Source, nearest, quoted
-from ouzel.bind.functions import AGGREGATES, EVENT_FUNCTIONS, FUNCTIONS, OTHER_NAMES, Accepts, Function
+from ouzel.bind.functions import AGGREGATES, EVENT_FUNCTIONS, FUNCTIONS, LENGTHS_HINT, OTHER_NAMES, Accepts, Function
 from ouzel.bind.literals import DECIMAL_DIGITS_MAX, Parameters
 from ouzel.bind.model import (
     BOOL,
@@ -29,6 +29,7 @@ from ouzel.bind.model import (
     Bound,
     CompoundComparison,
     Constant,
+    Element,
     Intrinsic,
     Kind,
     Presence,
@@ -36,7 +37,7 @@ from ouzel.bind.model import (
     Type,
     parts,
 )
-from ouzel.bind.names import Names, Place
+from ouzel.bind.names import Names, Place, type_at
 from ouzel.bind.typing import IN_SECONDS, Typing, described, operation
 from ouzel.lang import syntax
 from ouzel.lang.syntax import IndexKind, Reference, Span
@@ -58,6 +59,7 @@ _KINDS = {
     Accepts.DATE_OR_TIMESTAMP: {Kind.DATE, Kind.TIMESTAMP},
     Accepts.TIMESTAMP: {Kind.TIMESTAMP},
     Accepts.CONDITION: {Kind.BOOL},
+    Accepts.LIST: {Kind.LIST},
 }
 # The type of a null literal if its neighbours do not give it one.
 _TYPE_OF_NULL = {
@@ -78,8 +80,8 @@ def nodes(root: syntax.Node) -> Iterator[syntax.Node]:
     while stack:
         node = stack.pop()
         yield node
-        for field in dataclasses.fields(node):
-            value = getattr(node, field.name)
+        for named in dataclasses.fields(node):
+            value = getattr(node, named.name)
             for item in value if isinstance(value, tuple) else (value,):
                 if isinstance(item, syntax.Node):
                     stack.append(item)
@@ -106,10 +108,14 @@ class Expressions:
     place: Place
     defaults: MutableMapping[Attribute | Intrinsic, Bound]
     ranging: Scope | None = None  # set inside an aggregate
+    # The elements that the conditions of any(…) around this expression name.
+    elements: Mapping[str, Element] = field(default_factory=dict)
 
     def bound(self, node: syntax.Expr) -> Bound:
         """The typed expression. The type of a number with a point, or of a duration, may still depend on the other
         operand."""
+        if isinstance(node, Reference) and node.names[0] in self.elements and node.index is None:
+            return self._element(node)
         result: Bound = getattr(self, _METHOD_OF_NODE[type(node)])(node)
         return result
 
@@ -270,6 +276,50 @@ class Expressions:
     def _perhaps_not(self, comparison: Bound, negated: bool) -> Bound:
         return operation("not", [comparison], BOOL, comparison.span) if negated else comparison
 
+    # ── Lists ──────────────────────────────────────────────────────────────────────────────────────
+
+    def _any_element(self, node: syntax.AnyElement) -> Bound:
+        listed = self._list(self.value(node.operand), "any")
+        if node.variable in self.names.variables or node.variable in self.elements:
+            raise self.source.mistake(
+                f"{quoted(node.variable)} is already a variable", node.span, "give the element another name"
+            )
+        element = self._element_of(listed, node.variable)
+        inner = replace(self, elements={**self.elements, node.variable: element})
+        return operation("any", [listed, inner.condition(node.condition)], BOOL, node.span)
+
+    def _list(self, operand: Bound, function: str) -> Bound:
+        if operand.type.kind in (Kind.LIST, Kind.UNKNOWN, Kind.NULL):
+            return operand
+        hint = LENGTHS_HINT if function == "size" else "write single values in parentheses: x IN (1, 2)"
+        raise self.source.mistake(f"{function} takes a list here, got {described(operand.type)}", operand.span, hint)
+
+    def _element_of(self, listed: Bound, name: str) -> Element:
+        kind = listed.type.fields[0][1] if listed.type.kind is Kind.LIST else UNKNOWN
+        return Element(len(self.elements), name, type=kind, span=listed.span)
+
+    def _element(self, node: Reference) -> Bound:
+        element = self.elements[node.names[0]]
+        kind = type_at({"": element.type}, ("", *node.names[1:]))
+        if kind is None:
+            raise self.source.mistake(
+                f"{quoted(node.names[0])} is {described(element.type)} and has no field "
+                f"{quoted('.'.join(node.names[1:]))}",
+                node.span,
+                nearest(node.names[1], (name for name, _ in element.type.fields)),
+            )
+        return replace(element, path=node.names[1:], type=kind, span=node.span)
+
+    def _contains_element(self, listed: Bound, value: Bound, span: Span) -> Bound:
+        """As Spark's array_contains: null if the value is null, even in an empty list."""
+        listed = self._list(self.typing.lone(listed), "IN")
+        equal = self.typing.comparison("=", [self._element_of(listed, ""), value], span)
+        found = operation("any", [listed, equal], BOOL, span)
+        if isinstance(value, Constant) and value.value is not None:
+            return found
+        unknown = operation("is_null", [self.typing.lone(value)], BOOL, span)
+        return operation("case", [unknown, Constant(None, type=BOOL, span=span), found], BOOL, span)
+
     def _case(self, node: syntax.Case) -> Bound:
         conditions: list[Bound] = []
         operand = None if node.operand is None else self.bound(node.operand)
@@ -308,6 +358,10 @@ class Expressions:
         if name in AGGREGATES:
             return self._aggregate(node)
         function = FUNCTIONS.get(name)
+        if function is not None and function.name == "any":
+            raise self.source.mistake(
+                "any takes a list and a condition on its elements", node.span, "write any(v.list, t -> t > 3)"
+            )
         if function is None:
             hint = OTHER_NAMES.get(name) or nearest(name, {*FUNCTIONS, *AGGREGATES, *EVENT_FUNCTIONS})
             raise self.source.mistake(f"there is no function {quoted(name)}", node.span, hint)
@@ -316,7 +370,10 @@ class Expressions:
             raise self.source.mistake(
                 f"wrong number of arguments for {quoted(name)}", node.span, f"write {function.signature}"
             )
-        return self._function(function, [self.bound(argument) for argument in node.arguments], node.span)
+        arguments = [self.bound(argument) for argument in node.arguments]
+        if name == "array_contains" or (name == "contains" and _asks_a_list(arguments)):
+            return self._contains_element(arguments[0], arguments[1], node.span)
+        return self._function(function, arguments, node.span)
 
     def _function(self, function: Function, arguments: list[Bound], span: Span) -> Bound:
         accepts = [function.arguments[min(i, len(function.arguments) - 1)] for i in range(len(arguments))]
@@ -355,6 +412,8 @@ class Expressions:
                 raise self.source.mistake("booleans have no order", argument.span)
         if accepts in (Accepts.ALIKE, Accepts.ORDERED):
             return argument
+        if accepts is Accepts.LIST:
+            return self._list(argument, name)
         # A duration whose unit is not known yet may become an integer.
         is_open = kind == DURATION and Kind.INT in _KINDS[accepts]
         if not is_open and kind.kind not in _KINDS[accepts] and kind.kind not in (Kind.UNKNOWN, Kind.NULL):
@@ -442,8 +501,10 @@ class Expressions:
             return INT
         if name in ("first", "last"):
             return kind
-        if name in ("min", "max"):
+        if name in ("min", "max", "count_distinct"):
             self.typing.check_comparable(kind, operand.span)
+            if name == "count_distinct":
+                return INT
             if kind == BOOL:
                 raise self.source.mistake("booleans have no order", operand.span)
             return kind
@@ -452,9 +513,15 @@ class Expressions:
             hint = IN_SECONDS if kind.kind is Kind.DURATION else None
             raise self.source.mistake(f"cannot add up {described(kind)} in {name}(…)", operand.span, hint)
         self.typing.check_digits([operand])
-        if name == "avg":
+        if name in ("avg", "stddev"):
             return FLOAT
         return Type(Kind.DECIMAL, precision=DECIMAL_DIGITS_MAX, scale=kind.scale) if kind.kind is Kind.DECIMAL else kind
+
+
+def _asks_a_list(arguments: Sequence[Bound]) -> bool:
+    """Whether contains(…) asks for an element of a list, and not for a part of a text."""
+    listed, value = (argument.type.kind for argument in arguments)
+    return listed is Kind.LIST or (listed is Kind.UNKNOWN and value not in (Kind.STRING, Kind.UNKNOWN, Kind.NULL))
 
 
 def _no_regular_expression(text: str) -> str | None:
@@ -522,6 +589,7 @@ _METHOD_OF_NODE = {
     syntax.Like: "_like",
     syntax.IsNull: "_is_null",
     syntax.Presence: "_presence",
+    syntax.AnyElement: "_any_element",
     syntax.Case: "_case",
     syntax.Equivalence: "_equivalence",
 }

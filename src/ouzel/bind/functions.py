@@ -30,6 +30,8 @@ class Accepts(Enum):
     DATE_OR_TIMESTAMP = "a date or timestamp"
     TIMESTAMP = "a timestamp"
     CONDITION = "a condition"
+    LIST = "a list"
+    ELEMENT = "a value of the type of the list's elements"
     ALIKE = "of the same type as the others"  # brought to the common type of all such arguments
     ORDERED = "of the same type as the others, with an order"
 
@@ -164,6 +166,22 @@ FUNCTION_GROUPS: dict[str, tuple[Function, ...]] = {
             "the value as text, as `cast(x AS string)` does; a timestamp is in its own zone",
         ),
     ),
+    "Lists": (
+        _function(
+            "any(list, t -> condition)",
+            [Accepts.LIST, Accepts.CONDITION],
+            BOOL,
+            "whether the condition holds for an element, which it names t; a field of a struct is t.x",
+            aliases=("exists",),
+        ),
+        _function(
+            "array_contains(list, x)",
+            [Accepts.LIST, Accepts.ELEMENT],
+            BOOL,
+            "whether an element is x; also written `x IN list` or `contains(list, x)`",
+        ),
+        _function("size(list)", [Accepts.LIST], INT, "the number of elements", aliases=("array_size",)),
+    ),
     "Numbers": (
         _function(
             "abs(x)", [Accepts.NUMBER_OR_DURATION], _as_first, "the absolute value; null for the smallest integer"
@@ -236,10 +254,13 @@ FUNCTIONS: dict[str, Function] = {
 }
 
 _ELAPSED = "subtract the times: b.time - a.time < 5 min"
+LENGTHS_HINT = "v.LEN is the number of events of v, length(text) the number of characters, size(list) of elements"
 _CLOCK = "a query reads no clock; give the time as a parameter"
 # Hints for functions of other languages.
 OTHER_NAMES = {
-    **dict.fromkeys(("len", "size"), "v.LEN is the number of events of v, length(text) the number of characters"),
+    "len": LENGTHS_HINT,
+    **dict.fromkeys(("prev", "previous", "lag"), "v[i-1].x is the event before v[i] in a repetition v[]"),
+    **dict.fromkeys(("std", "stdev", "stddev_samp", "stddev_pop"), "stddev(v[].x) is the sample standard deviation"),
     **dict.fromkeys(("strlen", "char_count"), "did you mean 'length'?"),
     **dict.fromkeys(("datediff", "date_diff", "timediff", "timestampdiff"), _ELAPSED),
     **dict.fromkeys(("now", "current_timestamp", "getdate"), _CLOCK),
@@ -259,6 +280,8 @@ AGGREGATES = {
     "max": "the largest value",
     "first": "the first value that is not null",
     "last": "the last value that is not null",
+    "count_distinct": "how many different values",
+    "stddev": "the sample standard deviation of the values, a double; null for fewer than two",
 }
 
 
@@ -291,10 +314,11 @@ def functions_page() -> str:
         "Over `v[].attr`, all events of `v`, or `v[..i-1].attr`, those chosen before this one. Nulls are skipped, by"
     ]
     lines += [
-        "`first` and `last` too. Over no values `count` is 0 and the others are null.",
+        "`first` and `last` too. Over no values the counts are 0 and the others are null.",
         "",
         "| function | gives |",
         "| --- | --- |",
     ]
-    lines += [f"| `{name}(v[].attr)` | {doc} |" for name, doc in AGGREGATES.items()]
+    written = {"count_distinct": "count(DISTINCT v[].attr)"}
+    lines += [f"| `{written.get(name, f'{name}(v[].attr)')}` | {doc} |" for name, doc in AGGREGATES.items()]
     return "\n".join(lines) + "\n"

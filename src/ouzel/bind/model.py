@@ -37,10 +37,13 @@ class Kind(Enum):
     TIMESTAMP = "timestamp"  # ticks of `unit`, with or without a zone
     DURATION = "duration"  # ticks of `unit`; a literal or parameter has no unit until it is combined
     STRUCT = "struct"  # fields are reached by dots
-    OTHER = "list or map"  # carried to the output, never compared
+    LIST = "list"  # its elements are reached by any(…)
+    OTHER = "map or time of day"  # carried to the output, never compared
 
 
 NUMBERS = frozenset({Kind.INT, Kind.FLOAT, Kind.DECIMAL})
+# Values that are returned and tested for null, and never computed with as a whole.
+WHOLE = frozenset({Kind.STRUCT, Kind.LIST, Kind.OTHER})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ class Type:
     scale: int = 0
     unit: str | None = None  # of timestamps and durations: "us" or "ns"
     zone: str | None = None  # of timestamps: None means without zone
-    fields: tuple[tuple[str, Type], ...] = ()  # of structs
+    fields: tuple[tuple[str, Type], ...] = ()  # of structs; of a list the type of its elements, without a name
 
     def __str__(self) -> str:
         if self.kind is Kind.DECIMAL:
@@ -74,6 +77,14 @@ BINARY = Type(Kind.BINARY)
 DATE = Type(Kind.DATE)
 DURATION = Type(Kind.DURATION)
 OTHER = Type(Kind.OTHER)
+
+
+def list_type(element: Type) -> Type:
+    """
+    >>> str(list_type(INT))
+    'list'
+    """
+    return Type(Kind.LIST, fields=(("", element),))
 
 
 def duration_type(unit: str | None) -> Type:
@@ -197,7 +208,7 @@ class Scope(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Aggregation(Bound):
-    """count sum avg min max first last over the events of a Kleene component; no operand for a bare count."""
+    """An aggregate of functions.py over the events of a Kleene component; no operand for a bare count."""
 
     function: str
     component: int
@@ -209,13 +220,24 @@ class Aggregation(Bound):
 class Operation(Bound):
     """An operator or function of the list in functions.py over operands whose types already agree.
 
-    Operators: and or not = != < <= > >= + - * / % negate in like is_null case cast. Operands of `in`: the tested value,
-    then the items. Of `like`: value, pattern, escape. Of `case`: condition, result, …, and the ELSE value. `cast`
-    converts its operand to its own type and gives null if that fails.
+    Operators: and or not = != < <= > >= + - * / % negate in like is_null any case cast. Operands of `in`: the tested
+    value, then the items. Of `like`: value, pattern, escape. Of `any`: a list, and a condition on an Element. Of
+    `case`: condition, result, …, and the ELSE value. `cast` converts its operand to its own type and gives null if that
+    fails.
     """
 
     operator: str
     operands: tuple[Bound, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Element(Bound):
+    """An element of a list in the condition of `any`, or a field of it. `level` counts the `any` around that one. The
+    name is for EXPLAIN; it is empty in `x IN v.list`."""
+
+    level: int
+    name: str = field(compare=False)
+    path: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

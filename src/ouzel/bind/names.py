@@ -302,7 +302,7 @@ class Names:
                 return At.EVERY
             written = f"{name}[]" if scope is Scope.ALL else f"{name}[..i-1]"
             raise self.source.mistake(
-                f"{written} can be used only inside count, sum, avg, min, max, first or last",
+                f"{written} can be used only inside an aggregate such as count or sum",
                 reference.span,
                 f"write {name}[1], {name}[i] or {name}[{name}.LEN]",
             )
@@ -342,7 +342,7 @@ def type_at(attributes: Mapping[str, Type], path: tuple[str, ...]) -> Type | Non
     for name in path[1:]:
         if kind is None or kind.kind is Kind.UNKNOWN:
             return kind
-        kind = dict(kind.fields).get(name)
+        kind = dict(kind.fields).get(name) if kind.kind is Kind.STRUCT else None
     return kind
 
 

@@ -20,9 +20,9 @@ from ouzel.bind.model import (
     DURATION,
     INT,
     NULL,
-    OTHER,
     STRING,
     UNKNOWN,
+    WHOLE,
     Aggregation,
     Attribute,
     Bound,
@@ -36,6 +36,7 @@ from ouzel.bind.model import (
     Scope,
     TimeDomain,
     Type,
+    list_type,
     make_storable,
 )
 from ouzel.bind.names import Names, Place, type_at
@@ -437,7 +438,7 @@ class _RowExpressions(Expressions):
     def key(self, node: syntax.Expr) -> Bound:
         """An expression of PARTITION BY or ORDER BY."""
         found = self.value(node)
-        if found.type.kind in (Kind.STRUCT, Kind.OTHER):
+        if found.type.kind in WHOLE:
             raise self.source.mistake(f"{self.clause} cannot use {described(found.type)}", node.span)
         return found
 
@@ -648,7 +649,7 @@ class _RowExpressions(Expressions):
                 raise self.source.mistake(f"{name.upper()} needs a value", node.span, f"write {name.upper()}(price)")
             return Aggregation(name, number, Scope.ALL, None, type=INT, span=node.span)
         operand = replace(self, at=number, inside=name.upper()).value(argument)
-        kind = OTHER if name == "array_agg" else self.aggregate_type(name, operand)
+        kind = list_type(operand.type) if name == "array_agg" else self.aggregate_type(name, operand)
         return Aggregation(name, number, Scope.ALL, operand, type=kind, span=node.span)
 
 

@@ -26,6 +26,7 @@ from ouzel.bind.model import (
     TimeDomain,
     Type,
     duration_type,
+    list_type,
 )
 from ouzel.bind.typing import common_type
 from ouzel.errors import InputError
@@ -53,6 +54,7 @@ _TYPE_OF_PYTHON_TYPE: dict[type, Type] = {
     datetime.timedelta: duration_type("us"),
     decimal.Decimal: Type(Kind.DECIMAL, precision=18, scale=6),
 }
+_LISTS = ("array", "list", "large_list", "list_view", "large_list_view")
 _PLAIN = re.compile(r"\s*([A-Za-z_]\w*)\s*")
 _DECIMAL = re.compile(
     r"(?:decimal|numeric|decimal32|decimal64|decimal128|decimal256)(?:\(\s*(\d+)\s*(?:,\s*(-?\d+)\s*)?\))?", re.I
@@ -112,6 +114,8 @@ def type_of_arrow(data_type: Any) -> Type:
         return duration_type("ns" if data_type.unit == "ns" else "us")
     if arrow.is_decimal(data_type):
         return _decimal(data_type.precision, data_type.scale)
+    if _is_list(data_type):
+        return list_type(type_of_arrow(data_type.value_type))
     if arrow.is_struct(data_type):
         fields = (data_type.field(i) for i in range(data_type.num_fields))
         return struct_type({inner.name: type_of_arrow(inner.type) for inner in fields})
@@ -130,6 +134,13 @@ def type_of_arrow(data_type: Any) -> Type:
         (arrow.is_null, NULL),
     )
     return next((kind for test, kind in tests if test(data_type)), OTHER)
+
+
+def _is_list(data_type: Any) -> bool:
+    from pyarrow import types as arrow
+
+    is_list = arrow.is_list(data_type) or arrow.is_large_list(data_type) or arrow.is_fixed_size_list(data_type)
+    return bool(is_list or arrow.is_list_view(data_type) or arrow.is_large_list_view(data_type))
 
 
 def _decimal(precision: int, scale: int) -> Type:
@@ -173,8 +184,15 @@ def _parsed_type(text: str, whole: str, spark: bool, depth: int) -> tuple[Type, 
     word, rest = name[1].lower(), text[name.end() :]
     if word == "struct" and rest.startswith("<"):
         return _parsed_struct(rest[1:], whole, spark, depth)
+    if word in _LISTS and rest.startswith("<"):
+        # Arrow names the elements: list<item: string not null>.
+        after = _after_brackets(rest, whole)
+        inner = rest[1 : len(rest) - len(after) - 1]
+        inner = re.sub(r"^\s*(?:item|element)\s*:|\s+not null\s*$", "", inner)
+        element, left = _parsed_type(inner, whole, spark, depth + 1)
+        return list_type(OTHER if left.strip() else element), after
     if rest.startswith(("<", "(", "[")):
-        # Lists, maps, varchar(20) and the like: the part in brackets does not matter.
+        # Maps, varchar(20) and the like: the part in brackets does not matter.
         after = _after_brackets(rest, whole)
         return (STRING if word in ("varchar", "char") else BINARY if word == "fixed_size_binary" else OTHER), after
     if word not in _TYPE_OF_NAME:
@@ -270,6 +288,8 @@ def _spark_type(value: Any, depth: int) -> Type:
         if isinstance(fields, list) and all(isinstance(f, Mapping) and {"name", "type"} <= f.keys() for f in fields):
             return struct_type(_named((f["name"], _spark_type(f["type"], depth + 1)) for f in fields))
         raise InputError("the schema has a struct without a list of fields")
+    if isinstance(value, Mapping) and value.get("type") == "array" and "elementType" in value:
+        return list_type(_spark_type(value["elementType"], depth + 1))
     return OTHER
 
 

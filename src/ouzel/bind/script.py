@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import Any
 
@@ -25,6 +25,7 @@ from ouzel.bind.model import (
     Intrinsic,
     Kind,
     Type,
+    list_type,
 )
 from ouzel.bind.typing import common_type
 from ouzel.errors import QueryError
@@ -209,8 +210,7 @@ def catalog_of_sources(primary: Catalog | None, feeding: Sequence[BoundQuery], m
 
 
 def output_attributes(query: BoundQuery) -> dict[str, Type]:
-    """The attributes of a query's results, without their own start and end. Arrays are returned but cannot be
-    compared."""
+    """The attributes of a query's results, without their own start and end."""
     if query.aggregates:
         keys = {key.name: key.type for key in query.group_by}
         return keys | {column.name: column.type for column in query.aggregates if not column.hidden}
@@ -223,14 +223,15 @@ def output_attributes(query: BoundQuery) -> dict[str, Type]:
     for column in query.returns:
         expression = column.expression
         is_array = isinstance(expression, Attribute | Intrinsic) and expression.at is At.EVERY
-        columns[column.name] = OTHER if is_array else expression.type
+        columns[column.name] = list_type(expression.type) if is_array else expression.type
     return columns | scores
 
 
 def _struct_of(component: Component, catalog: Catalog) -> Type:
-    """The event bound to a component as a struct, with the attributes of all its types."""
+    """The event bound to a component as a struct, with the attributes of all its types; a list of them if it is a
+    component with +."""
     if component.kleene:
-        return OTHER
+        return list_type(_struct_of(replace(component, kleene=False), catalog))
     types = component.types if component.types is not None else tuple(catalog.declared or ())
     attributes = [catalog.attributes(name) for name in types]
     if component.types is None and catalog.common is not None:

@@ -31,6 +31,7 @@ from ouzel.bind.model import (
     NULL,
     NUMBERS,
     UNKNOWN,
+    WHOLE,
     Aggregation,
     Bound,
     CompoundComparison,
@@ -52,7 +53,7 @@ _BESIDE_WAITING_DURATIONS = NUMBERS | {Kind.UNKNOWN, Kind.NULL}
 _DAY_NS = NANOSECONDS_OF_UNIT["days"]
 _EXACT = Context(prec=2 * DECIMAL_DIGITS_MAX)
 IN_SECONDS = "divide a duration by another one to get a number, as in (b.time - a.time) / 1 s"
-_ARTICLES = {Kind.INT: "an integer", Kind.OTHER: "a list or map", Kind.NULL: "null", Kind.UNKNOWN: "of unknown type"}
+_ARTICLES = {Kind.INT: "an integer", Kind.NULL: "null", Kind.UNKNOWN: "of unknown type"}
 
 
 def described(kind: Type) -> str:
@@ -313,8 +314,12 @@ class Typing:
             raise self.source.mistake(
                 "a struct cannot be compared", span, f"name one of its fields: {names}" if names else None
             )
+        if kind.kind is Kind.LIST:
+            raise self.source.mistake(
+                "a list cannot be compared", span, "write x IN v.list, any(v.list, t -> t > 3) or size(v.list)"
+            )
         if kind.kind is Kind.OTHER:
-            raise self.source.mistake("a list, map or time of day cannot be compared, only returned", span)
+            raise self.source.mistake("a map or time of day cannot be compared, only returned", span)
         if kind.kind is Kind.DECIMAL and kind.precision > DECIMAL_DIGITS_MAX:
             self.check_digits([Constant(None, type=kind, span=span)])
 
@@ -337,7 +342,7 @@ class Typing:
         """`+ - * / %`."""
         kinds = left.type.kind, right.type.kind
         for operand in (left, right):
-            if operand.type.kind in (Kind.BOOL, Kind.STRING, Kind.BINARY, Kind.STRUCT, Kind.OTHER):
+            if operand.type.kind in WHOLE | {Kind.BOOL, Kind.STRING, Kind.BINARY}:
                 hint = "concat(…) joins strings" if operand.type.kind is Kind.STRING and operator == "+" else None
                 raise self.source.mistake(f"cannot compute with {described(operand.type)}", operand.span, hint)
         if DURATION in (left.type, right.type):

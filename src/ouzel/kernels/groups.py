@@ -127,6 +127,33 @@ def sum_floats(offsets: NDArray[np.int64], values: NDArray[np.float64], valid: N
 
 
 @kernel(allocates=True)
+def deviations(offsets: NDArray[np.int64], values: NDArray[np.float64], valid: NDArray[np.bool_]):
+    """(sample standard deviations, which exist): by the same steps as runs take. A segment needs two values.
+
+    >>> deviations(np.array([0, 2, 3]), np.array([1.0, 3.0, 5.0]), np.ones(3, np.bool_))[1].tolist()
+    [True, False]
+    """
+    found = np.zeros(offsets.size - 1, np.float64)
+    exists = np.zeros(offsets.size - 1, np.bool_)
+    for segment in range(found.size):
+        count = 0
+        total = 0.0
+        squares = 0.0
+        for place in range(offsets[segment], offsets[segment + 1]):
+            if valid[place]:
+                if count > 0:
+                    distance = values[place] - total / count
+                    squares += distance * distance * (count / (count + 1))
+                    total += values[place]
+                else:
+                    total = values[place]
+                count += 1
+        found[segment] = np.sqrt(squares / max(count - 1, 1))
+        exists[segment] = count > 1
+    return found, exists
+
+
+@kernel(allocates=True)
 def pick(offsets: NDArray[np.int64], ranks: NDArray[np.int64], valid: NDArray[np.bool_], newest: bool):
     """The place of the value with the smallest rank in each segment; -1 for an empty one.
 

@@ -32,7 +32,7 @@ from ouzel.lang.syntax import (
     Reference,
     Span,
 )
-from ouzel.lang.vocabulary import AGGREGATE_WORDS
+from ouzel.lang.vocabulary import AGGREGATE_WORDS, LIKE_WORDS
 
 NodeT = TypeVar("NodeT", bound=Node)
 
@@ -370,6 +370,11 @@ class Builder(Transformer[Token, Any]):
         operand, *items = nodes_of(children, Expr)
         return syntax.In(operand, tuple(items), _negated(children), span=span_of(children))
 
+    def membership_of_list(self, children: list[Any]) -> Expr:
+        operand, listed = nodes_of(children, Expr)
+        call = syntax.Call("array_contains", (listed, operand), span=span_of(children))
+        return _perhaps_not(call, _negated(children))
+
     def range(self, children: list[Any]) -> Expr:
         operand, low, high = nodes_of(children, Expr)
         return syntax.Between(operand, low, high, _negated(children), span=span_of(children))
@@ -377,6 +382,13 @@ class Builder(Transformer[Token, Any]):
     def like(self, children: list[Any]) -> Expr:
         operand, pattern = nodes_of(children, Expr)
         escape = next(values_of(children, "STRING"), None)
+        word = next(values_of(children, "LIKE")).upper()
+        if LIKE_WORDS[word] != "like":
+            if escape is not None:
+                hint = "write a backslash before a character that means itself"
+                raise refusal(f"{word} takes no ESCAPE", span_of(children[-2:]), hint)
+            call = syntax.Call(LIKE_WORDS[word], (operand, pattern), span=span_of(children))
+            return _perhaps_not(call, _negated(children))
         if escape is not None and len(escape) != 1:
             raise refusal("ESCAPE takes one character", span_of(children[-1:]), r"write ESCAPE '\'")
         return syntax.Like(operand, pattern, _negated(children), escape, span=span_of(children))
@@ -442,6 +454,23 @@ class Builder(Transformer[Token, Any]):
         if _function(name) != "count" and any(values_of(children, "STAR")):
             raise refusal("* can be used only in COUNT(*)", span_of(children[2:3]))
         return syntax.Call(_function(name), tuple(nodes_of(children, Expr)), span=span_of(children))
+
+    def call_distinct(self, children: list[Any]) -> Expr:
+        name = _function(children[0])
+        if name != "count":
+            hint = "it can be used in count(DISTINCT v[].x)"
+            raise refusal(f"{name}(…) takes no DISTINCT", span_of(children[2:3]), hint)
+        return syntax.Call("count_distinct", (children[3],), span=span_of(children))
+
+    def call_of_elements(self, children: list[Any]) -> Expr:
+        name, _, listed, _, variable, _, condition, _ = children
+        if _function(name) not in ("any", "exists"):
+            raise refusal(
+                f"{_function(name)}(…) takes no condition on elements",
+                span_of(children[4:6]),
+                "write any(v.list, t -> t > 3)",
+            )
+        return syntax.AnyElement(listed, variable.value, condition, span=span_of(children))
 
     def cast(self, children: list[Any]) -> Expr:
         name, target = children[0], children[4]
@@ -553,6 +582,10 @@ def _function(name: Token) -> str:
 
 def _negated(children: Sequence[Any]) -> bool:
     return any(isinstance(child, Token) and child.type == "NOT" for child in children)
+
+
+def _perhaps_not(expression: Expr, negated: bool) -> Expr:
+    return syntax.Unary("NOT", expression, span=expression.span) if negated else expression
 
 
 def _joined(child: Expr | Conjuncts) -> Expr:

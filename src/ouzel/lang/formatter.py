@@ -234,7 +234,7 @@ def _binding(expression: Expr) -> int:
             return _PRODUCT
         case syntax.Binary() | syntax.In() | syntax.Between() | syntax.Like() | syntax.IsNull() | syntax.Equivalence():
             return _PREDICATE
-        case syntax.Presence():
+        case syntax.Presence() | syntax.Call(function="array_contains", arguments=(syntax.Reference(), _)):
             return _PREDICATE
     return _PRIMARY
 
@@ -262,7 +262,13 @@ def _bare(expression: Expr) -> str:
         case syntax.Call(function=function, arguments=arguments):
             if function == "count" and not arguments:
                 return "count(*)"
+            if function == "array_contains" and len(arguments) == 2 and isinstance(arguments[0], syntax.Reference):
+                return f"{_text(arguments[1], _SUM)} IN {_reference(arguments[0])}"
+            if function == "count_distinct":
+                return f"count(DISTINCT {_list(arguments)})"
             return f"{function}({_list(arguments)})"
+        case syntax.AnyElement(operand=operand, variable=variable, condition=condition):
+            return f"any({_text(operand)}, {_name(variable)} -> {_text(condition)})"
         case syntax.Case():
             return _case(expression)
         case syntax.Equivalence(names=names, value=test):

@@ -25,14 +25,41 @@ _SEQUENCE = "write a sequence as SEQ(A a, B+ b[], C c)"
 CHARACTERS = {
     **dict.fromkeys("$@", _PARAMETER),
     "#": _COMMENT,
+    "&": "conditions are joined by AND; AND(A a, B b) is a pattern of both in any order",
     **dict.fromkeys("‘’“”´„«»", "strings are in straight quotes: 'text'"),
 }
 # In expressions.
 _SYMBOLS = {"?": _PARAMETER, "|": "conditions are joined by OR", "{": _PARAMETER}
-_OPERATORS = {
-    "ILIKE": "write lower(v.name) LIKE 'text%'",
-    "RLIKE": "there are no regular expressions; use LIKE, startswith, endswith or contains",
-    "REGEXP": "there are no regular expressions; use LIKE, startswith, endswith or contains",
+
+_FLINK = "in Ouzel: PATTERN SEQ(A a, B b) WHERE contiguity(b: next) { … }; followedBy is next, next is strict"
+_EQL = "in Ouzel: PATTERN SEQ(process a, file b) WHERE skip_till_next_match { [user] } WITHIN 5 min OUTPUT LATEST"
+_ESPER = "in Ouzel: PATTERN SEQ(A a, B b) WHERE b.id = a.id WITHIN 5 min; every event may start a match"
+_SKIPPING = "write OUTPUT NON_OVERLAPPING to skip past the last event, OUTPUT FIRST to skip to the next one"
+_OPTIONAL = "write B? b for an optional step"
+_NO_ROWS = "this is MATCH_RECOGNIZE's; a query has one row per match, and [attr] in WHERE partitions it"
+# Words of Flink CEP, EQL, Esper, Siddhi and MATCH_RECOGNIZE, where a component or a clause is expected.
+_ELSEWHERE = {
+    **dict.fromkeys(("begin", "followedby"), _FLINK),
+    "next": "write SEQ(A a, B b) and WHERE contiguity(b: strict) { … }; partition instead of strict after a keyBy",
+    "followedbyany": "write SEQ(A a, B b); without a strategy, or with contiguity(b: any), any events may be skipped",
+    "notfollowedby": "write !(B b) between two components, or at the end with WITHIN",
+    "notnext": "there is no notNext; write SEQ(A a, ANY n, B b) and WHERE contiguity(n: strict) { type(n) != 'C' }",
+    **dict.fromkeys(("oneormore", "times", "timesormore"), "write B+ b[], B{3} b[] or B{3,} b[]"),
+    "greedy": "leave greedy out: skip_till_next_match takes all that it can",
+    "consecutive": "write contiguity(b[i]: strict) { … }",
+    "allowcombinations": "write contiguity(b[i]: any) { … }, or no strategy",
+    "optional": _OPTIONAL,
+    "until": "write B+ b[] WITHOUT C c, or SEQ(A a, B b) WITHOUT C c for the whole pattern",
+    **dict.fromkeys(("with", "maxspan"), "write WITHIN 5 min"),
+    "by": "write [attr] in WHERE: all events have the same value of it",
+    "every": _ESPER,
+    "partition": "write [attr] in WHERE: all events have the same value of it",
+    "measures": "write RETURN Name(a.x AS x)",
+    "define": "write the conditions in WHERE, with variables: PATTERN SEQ(A a, B b) WHERE a.x > 3",
+    **dict.fromkeys(("after", "skip"), _SKIPPING),
+    **dict.fromkeys(("one", "all"), _NO_ROWS),
+    "select": "write RETURN Name(a.x AS x) after the pattern",
+    "for": "write SEQ(A a, !(B b)) WITHIN 5 min: no B until the window ends",
 }
 
 # What may follow the type of a component, its quantifier or its variable.
@@ -60,6 +87,12 @@ def hint_for(before: str, written: str, after: str, accepted: set[str]) -> str |
         return _for_another_language(written + after)
     if written == "/" and after.startswith("/"):
         return _COMMENT
+    if re.match(r"\s*(sequence|sample)\b.*\[\s*\w+\s+where\b", before + written + after, re.I | re.S):
+        return _EQL
+    if _begins_a_step(accepted) and written.upper() not in _CLAUSES:
+        found = _from_elsewhere(before, written, after)
+        if found is not None:
+            return found
     if written.upper() == "WITHOUT":
         return "WITHOUT T v comes after a component of the pattern, or after SEQ(…)"
     in_pattern = accepted <= _AFTER_A_TYPE
@@ -69,6 +102,8 @@ def hint_for(before: str, written: str, after: str, accepted: set[str]) -> str |
         return "write AND(A a, B b) for both in any order, OR(A a, B b) for one of them"
     if (in_pattern and written in ("+", "*")) or (written in (",", "-") and _ONE_COMPONENT.search(before)):
         return _SEQUENCE
+    if written == "~" and re.search(r"\b(like|in)$", before, re.I):
+        return "write a.x ILIKE 'text%' or lower(a.x) IN ('text'), which ignore case"
     if not in_pattern and written in _SYMBOLS:
         return _SYMBOLS[written]
     last = before.split()[-1].upper() if before.split() else ""
@@ -81,13 +116,44 @@ def hint_for(before: str, written: str, after: str, accepted: set[str]) -> str |
     if last == "IN" and written == "[":
         return "write a list in parentheses: IN (1, 2)"
     word = written.upper()
-    return _OPERATORS.get(word) or _CLAUSES.get(word) or strategy_hint(written)
+    return _CLAUSES.get(word) or strategy_hint(written)
+
+
+def _begins_a_step(accepted: set[str]) -> bool:
+    """Whether the grammar accepts no more of an expression: it expects a component, what follows one, or a clause."""
+    return accepted <= _AFTER_A_TYPE or bool(accepted & {"ANY", "WHERE"})
+
+
+def _from_elsewhere(before: str, written: str, after: str) -> str | None:
+    """The hint for words of another system at the unexpected token, or next to it."""
+    if re.match(r"\s*Pattern\s*\.", before + written, re.I):
+        return _FLINK
+    if written == "[":
+        if re.match(r"\s*every\b", after, re.I):
+            return _ESPER
+        if re.match(r"\s*\w+\s+where\b", after, re.I):
+            return "write a component: ANY v for any event, process p for one of type process, its conditions in WHERE"
+    if written in ("[", "<") and re.match(r"\s*\d*\s*:", after):
+        return "write B{2,5} b[] for 2 to 5 events"
+    words = [written, *re.findall(r"^\s*(\w+)", after)[:1], *reversed(re.findall(r"\w+", before)[-2:])]
+    found = next((_ELSEWHERE[word.lower()] for word in words if word.lower() in _ELSEWHERE), None)
+    if found is None and written == "->":
+        return _SEQUENCE
+    if found is None and written in ("=", "AS", "as"):
+        return "write the type and then the variable: SEQ(A a, B b)"
+    return found
 
 
 def _for_another_language(text: str) -> str | None:
     """The hint for a text that does not begin as a query."""
     if re.search(r"\bMATCH_RECOGNIZE\b", text, re.I):
         return "ouzel.sql runs SQL with MATCH_RECOGNIZE"
+    if re.search(r"\bbegin\s*\(|\bPattern\s*\.", text):
+        return _FLINK
+    if re.search(r"\bevery\b|->", text, re.I):
+        return _ESPER
+    if re.match(r"select\b", text, re.I):
+        return f"{BEGINNING}, and RETURN Name(a.x AS x) chooses columns"
     if re.fullmatch(r"[\w./\\-]+\.\w+", text.strip()):
         return "give the text of the query; pathlib.Path(…).read_text() reads it from a file"
     return None

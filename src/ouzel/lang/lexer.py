@@ -22,6 +22,7 @@ from ouzel.lang.vocabulary import (
     AGGREGATE_WORDS,
     CASE_KEYWORDS,
     CLAUSE_KEYWORDS,
+    LIKE_WORDS,
     NAME,
     OPERATOR_KEYWORDS,
     OPERATOR_OF_SYMBOL,
@@ -61,6 +62,7 @@ _CLOSERS = {
     "RSQB": {"INDEX", "DEFAULT", "EQUIVALENCE", "CLAUSE"},
     "END": {"CASE"},
 }
+_OPERAND_ENDS = frozenset({"NAME", "RPAR", "RSQB", "STRING", "PARAMETER", "END"})
 # After these a `<` cannot be a comparison: it opens the body of a clause, as A-Seq writes it.
 _CLAUSE_TYPES = frozenset(CLAUSE_KEYWORDS.values())
 
@@ -213,6 +215,10 @@ class Lexer:
             return None
         if upper in OPERATOR_KEYWORDS:
             return upper
+        if self._is_operator(upper, end):
+            return "LIKE"
+        if upper == "DISTINCT" and self.previous == "LPAR" and self._operand_at(end):
+            return upper
         if upper in CASE_KEYWORDS:
             is_function = upper == "END" and self._peek(end) == "("  # end(v)
             return upper if self._inside("CASE") and not is_function else None
@@ -228,6 +234,12 @@ class Lexer:
         if upper in ("DATE", "TIMESTAMP", "ESCAPE") and self._peek(end) == "'":
             return upper if upper == "ESCAPE" else "TEMPORAL"
         return None
+
+    def _is_operator(self, upper: str, end: int) -> bool:
+        """Whether a word such as RLIKE is between two operands; anywhere else it is a name or a function."""
+        if upper not in LIKE_WORDS or self.clause in ("PATTERN", "SEQUENCE", "FROM", "INTO"):
+            return False
+        return self.previous in _OPERAND_ENDS or (self.previous == "NOT" and self._peek(end) != "(")
 
     def _name(self, value: str, end: int, quoted: bool) -> Token:
         colon = self._after_blank(end)

@@ -122,6 +122,8 @@ class _RowLexer(Lexer):
             return found[0]
         if upper in OPERATOR_KEYWORDS:
             return upper
+        if self._is_operator(upper, end):
+            return "LIKE"
         if upper in CASE_KEYWORDS:
             return upper if self._inside("CASE") else None
         if upper in ("RUNNING", "FINAL") and _CALL.match(self.text, self._after_blank(end)):

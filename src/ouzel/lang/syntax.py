@@ -122,6 +122,15 @@ class Call(Expr):
 
 
 @dataclass(frozen=True, slots=True)
+class AnyElement(Expr):
+    """`any(v.list, t -> t > 3)`: whether the condition holds for an element of a list, which it names `variable`."""
+
+    operand: Expr
+    variable: str
+    condition: Expr
+
+
+@dataclass(frozen=True, slots=True)
 class Unary(Expr):
     """`-x` or `NOT x`; the operator is "-" or "NOT"."""
 

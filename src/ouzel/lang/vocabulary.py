@@ -24,16 +24,18 @@ CLAUSE_KEYWORDS = {
 OPERATOR_KEYWORDS = frozenset(
     {"AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "IS", "NULL", "TRUE", "FALSE", "CASE", "AS"}
 )
+# Written like LIKE, between two operands; each is also a function.
+LIKE_WORDS = {"LIKE": "like", "ILIKE": "ilike", "RLIKE": "rlike", "REGEXP": "rlike"}
 # Keywords only between CASE and END, and in a pattern.
 CASE_KEYWORDS = frozenset({"WHEN", "THEN", "ELSE", "END"})
 PATTERN_KEYWORDS = frozenset({"SEQ", "ANY", "WITHOUT"})
 # Keywords only after IS.
 PRESENCE_WORDS = frozenset({"ABSENT", "PRESENT"})
 # Names that the formatter quotes, unless a dot, AS or `[` comes before them; there every word is a name.
-QUOTED_WORDS = frozenset(CLAUSE_KEYWORDS) | OPERATOR_KEYWORDS | CASE_KEYWORDS | PATTERN_KEYWORDS
+QUOTED_WORDS = frozenset(CLAUSE_KEYWORDS) | frozenset(LIKE_WORDS) | OPERATOR_KEYWORDS | CASE_KEYWORDS | PATTERN_KEYWORDS
 
 # A name after RETURN and before parentheses names the event. These words are exceptions: they keep their usual meaning.
-AGGREGATE_WORDS = frozenset({"count", "sum", "avg", "min", "max", "first", "last"})
+AGGREGATE_WORDS = frozenset({"count", "sum", "avg", "min", "max", "first", "last", "stddev"})
 
 UNIT_OF_WORD = {
     word: unit
@@ -66,7 +68,7 @@ SYMBOLS = {
     "≥": "COMPARE", ">=": "COMPARE", "<": "COMPARE", ">": "COMPARE",
     "(": "LPAR", ")": "RPAR", "{": "LBRACE", "}": "RBRACE", "[": "LSQB", "]": "RSQB",
     ",": "COMMA", "..": "DOTDOT", ".": "DOT", "+": "PLUS", "-": "MINUS", "−": "MINUS",
-    "*": "STAR", "×": "STAR", "/": "SLASH", "%": "MOD", ";": "SEMICOLON", "?": "QUESTION", "|": "BAR",
+    "->": "ARROW", "*": "STAR", "×": "STAR", "/": "SLASH", "%": "MOD", ";": "SEMICOLON", "?": "QUESTION", "|": "BAR",
 }  # fmt: skip
 # Symbols whose spelling differs from the tree.
 OPERATOR_OF_SYMBOL = {"==": "=", "≠": "!=", "<>": "!=", "≤": "<=", "≥": ">=", "−": "-", "×": "*"}

@@ -17,6 +17,7 @@ from ouzel.bind.model import (
     Conjunct,
     Constant,
     Edge,
+    Element,
     EquivalenceTest,
     Intrinsic,
     Kind,
@@ -161,6 +162,10 @@ def rendered(expression: Bound, leaf: Callable[[Bound], str | None]) -> str:
         return found
     if isinstance(expression, Constant):
         return _constant(expression)
+    if isinstance(expression, Element):
+        return ".".join((expression.name, *expression.path))
+    if isinstance(expression, Operation) and expression.operator == "any":
+        return _any_element(expression, leaf)
     if isinstance(expression, Operation):
         return _operation(expression, leaf)
     raise AssertionError(f"{type(expression).__name__} is not an expression")
@@ -182,6 +187,8 @@ def _leaf(query: BoundQuery, expression: Bound) -> str | None:
             over += "[..i-1]" if expression.scope is Scope.BEFORE else "[]"
             if isinstance(expression.operand, Attribute):
                 over += "." + ".".join(expression.operand.path)
+            if expression.function == "count_distinct":
+                return f"count(DISTINCT {over})"
             return f"{expression.function}({over})"
         case ResultColumn():
             return expression.name
@@ -204,6 +211,15 @@ def _constant(constant: Constant) -> str:
         assert isinstance(value, bytes)
         return f"X'{value.hex()}'"
     return str(value)
+
+
+def _any_element(operation: Operation, leaf: Callable[[Bound], str | None]) -> str:
+    listed, condition = operation.operands
+    element = next((part for part in parts(condition) if isinstance(part, Element)), None)
+    if element is not None and not element.name and isinstance(condition, Operation):
+        return f"{rendered(condition.operands[1], leaf)} IN {rendered(listed, leaf)}"
+    name = "t" if element is None else element.name
+    return f"any({rendered(listed, leaf)}, {name} -> {rendered(condition, leaf)})"
 
 
 def _operation(operation: Operation, leaf: Callable[[Bound], str | None]) -> str:

@@ -20,19 +20,33 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ouzel.bind.literals import DECIMAL_DIGITS_MAX
-from ouzel.bind.model import BOOL, Aggregation, Attribute, Bound, Constant, Intrinsic, Kind, Length, Operation, Type
+from ouzel.bind.model import (
+    BOOL,
+    Aggregation,
+    Attribute,
+    Bound,
+    Constant,
+    Element,
+    Intrinsic,
+    Kind,
+    Length,
+    Operation,
+    Type,
+)
 from ouzel.bind.normal_form import is_junction
 from ouzel.plan.expressions import IF_PRESENT
 from ouzel.runtime.values import (
     COMPARISONS,
     EXACT,
     Column,
+    arrow,
     compare,
     engine_type,
     join,
     numbers,
     repeated,
     split,
+    to_engine,
     to_float,
     truths,
     unscaled,
@@ -65,6 +79,46 @@ class AggregatingFrame(Protocol):
     def aggregate(self, expression: Length | Aggregation) -> Column:
         """The number of events, or an aggregate over them."""
         ...
+
+
+class _ElementFrame:
+    """The elements of lists to evaluate over, one row each. What the rows around them have is repeated for each
+    element."""
+
+    def __init__(self, around: Frame, lists: Column) -> None:
+        if pa.types.is_fixed_size_list(lists.type):
+            lists = lists.cast(pa.list_(lists.type.value_type))
+        self._around = around
+        self._elements = pc.list_flatten(lists)
+        self.parents = numbers(pc.cast(pc.list_parent_indices(lists), pa.int64()))
+        self.rows = len(self.parents)
+        self._level: int = around._level + 1 if isinstance(around, _ElementFrame) else 0
+
+    def element(self, reference: Element) -> Column:
+        if reference.level < self._level:
+            assert isinstance(self._around, _ElementFrame)
+            return self._repeated(self._around.element(reference))
+        value = self._elements
+        for field in reference.path:
+            value = pc.struct_field(value, field)
+        return to_engine(value, reference.type, reference.name)
+
+    def attribute(self, reference: Attribute) -> Column:
+        return self._repeated(self._around.attribute(reference))
+
+    def intrinsic(self, reference: Intrinsic) -> Column:
+        return self._repeated(self._around.intrinsic(reference))
+
+    def lacks(self, reference: Attribute) -> np.ndarray | None:
+        absent = self._around.lacks(reference)
+        return None if absent is None else absent[self.parents]
+
+    def aggregate(self, expression: Length | Aggregation) -> Column:
+        assert isinstance(self._around, AggregatingFrame)
+        return self._repeated(self._around.aggregate(expression))
+
+    def _repeated(self, column: Column) -> Column:
+        return column.take(arrow(self.parents))
 
 
 def any_holds(conditions: Sequence[Bound], frame: Frame) -> np.ndarray:
@@ -152,7 +206,12 @@ def evaluate(expression: Bound, frame: Frame) -> Column:
         return frame.intrinsic(expression)
     if isinstance(expression, Length | Aggregation) and isinstance(frame, AggregatingFrame):
         return frame.aggregate(expression)
+    if isinstance(expression, Element):
+        assert isinstance(frame, _ElementFrame)
+        return frame.element(expression)
     assert isinstance(expression, Operation), f"{type(expression).__name__} has no value for a single row"
+    if expression.operator == "any":
+        return _any_element(expression, frame)
     found = _with_constants(expression, frame)
     if found is not None:
         return found
@@ -161,6 +220,23 @@ def evaluate(expression: Bound, frame: Frame) -> Column:
         return _if_present(expression, operands[0], frame)
     types = [operand.type for operand in expression.operands]
     return apply(expression, operands, types, frame.rows)
+
+
+def _any_element(expression: Operation, frame: Frame) -> Column:
+    """Whether a condition holds for an element of each list: unknown if it is unknown for some and true for none."""
+    listed, condition = expression.operands
+    lists = evaluate(listed, frame)
+    if pa.types.is_null(lists.type):
+        return pa.nulls(frame.rows, pa.bool_())
+    elements = _ElementFrame(frame, lists)
+    truth = evaluate(condition, elements)
+    found, unknown = np.zeros(frame.rows, bool), np.zeros(frame.rows, bool)
+    if pa.types.is_null(truth.type):
+        unknown[elements.parents] = True
+    else:
+        found[elements.parents[truths(truth)]] = True
+        unknown[elements.parents[~valids(truth)]] = True
+    return pa.array(found, mask=~valids(lists) | (unknown & ~found))
 
 
 _LISTED = (Kind.INT, Kind.STRING, Kind.BINARY, Kind.DATE, Kind.TIMESTAMP, Kind.DURATION)
@@ -604,6 +680,13 @@ def _replace(text: str, search: str, replacement: str) -> str:
     return text.replace(search, replacement) if search else text
 
 
+def _size(operands: list[Column], types: list[Type], result: Type) -> Column:
+    (lists,) = operands
+    if pa.types.is_null(lists.type):
+        return pa.nulls(len(lists), pa.int64())
+    return pc.cast(pc.list_value_length(lists), pa.int64())
+
+
 def _concat(operands: list[Column], types: list[Type], result: Type) -> Column:
     return pc.binary_join_element_wise(*operands, pa.scalar("", pa.large_string()), null_handling="emit_null")
 
@@ -779,6 +862,7 @@ _FUNCTIONS: dict[str, _Function] = {
     "rlike": _rlike,
     "cidr_match": _cidr_match,
     "string": _string,
+    "size": _size,
     "instr": _rowwise(lambda text, part: text.find(part) + 1),
     "abs": _abs,
     "sign": _sign,

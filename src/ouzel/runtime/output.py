@@ -23,14 +23,17 @@ from ouzel.bind.model import (
     Intrinsic,
     Kind,
     Length,
+    Reading,
     Type,
     parts,
 )
+from ouzel.bind.readings import absent_lists
 from ouzel.kernels.groups import (
     FIRST,
     LAST,
     LENGTH,
     count_valid,
+    deviations,
     of_place,
     pick,
     pick_of_each,
@@ -561,14 +564,16 @@ def _folded(expression: Aggregation, values: Column, valid: np.ndarray, offsets:
         return pa.array(count_valid(offsets, valid))
     assert expression.operand is not None
     kind = expression.operand.type
+    if function == "count_distinct":
+        return arrow(_count_distinct(values, valid, offsets))
     if function == "sum" and kind.kind is Kind.DECIMAL:
         return _decimal_sum(expression, values, offsets)
-    if function in ("sum", "avg"):
+    if function in ("sum", "avg", "stddev"):
         if function == "sum" and kind.kind in (Kind.INT, Kind.DURATION):
             sums, exists = sum_integers(offsets, *split(values, np.int64))
             return join(sums, exists, pa.int64())
         floats, valid = split(cast(values, kind, replace(kind, kind=Kind.FLOAT)), np.float64)
-        totals, exists = sum_floats(offsets, floats, valid)
+        totals, exists = (deviations if function == "stddev" else sum_floats)(offsets, floats, valid)
         if function == "avg":
             totals = totals / np.maximum(count_valid(offsets, valid), 1)
         return join(totals, exists, pa.float64())
@@ -578,6 +583,19 @@ def _folded(expression: Aggregation, values: Column, valid: np.ndarray, offsets:
     else:
         picked = pick(offsets, np.zeros(len(valid), np.int64), valid, function == "last")
     return values.take(pa.array(picked, mask=picked < 0))
+
+
+def _count_distinct(values: Column, valid: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """The number of different values of each match; nulls are not counted."""
+    if pa.types.is_null(values.type):
+        return np.zeros(len(offsets) - 1, np.int64)
+    matches = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))[valid]
+    order = ranks(values)[valid]
+    by_value = np.lexsort((order, matches))
+    matches, order = matches[by_value], order[by_value]
+    is_first = np.ones(len(matches), bool)
+    is_first[1:] = (matches[1:] != matches[:-1]) | (order[1:] != order[:-1])
+    return np.bincount(matches[is_first], minlength=len(offsets) - 1).astype(np.int64)
 
 
 def _decimal_sum(expression: Aggregation, values: Column, offsets: np.ndarray) -> Column:
@@ -643,3 +661,62 @@ class _EveryEvent:
 
 def _lists(offsets: np.ndarray, values: pa.Array, wanted: pa.DataType) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=wanted)
+
+
+# ── Readings ───────────────────────────────────────────────────────────────────────────────────────
+
+
+# The column of OUTPUT COMPRESSED with the number of the reading, counted from 1.
+READING = "reading"
+
+
+class ReadingColumns:
+    """The rows of a reading as rows of the whole query: absent variables are null, and empty lists."""
+
+    def __init__(self, query: BoundQuery, reading: Reading, schema: pa.Schema) -> None:
+        self._schema = schema
+        present = {query.components[step.component].variable for step in reading}
+        absent: dict[str, bool] = {}
+        if query.returns is None:
+            absent = {c.variable: c.kleene for c in query.positives if c.variable not in present}
+        else:
+            absent = {column.name: True for column in query.returns if absent_lists(query, reading, column.expression)}
+        self._absent = absent
+        self._bound = sum(not query.components[step.component].negated for step in reading)
+        self._is_furthest = query.output.form is OutputForm.FURTHEST
+
+    def of(self, table: pa.Table) -> pa.Table:
+        return pa.table([self._column(table, field) for field in self._schema], schema=self._schema)
+
+    def _column(self, table: pa.Table, field: pa.Field) -> pa.Array | pa.ChunkedArray:
+        if self._is_furthest and field.name == REACHED:
+            return pa.repeat(pa.scalar(self._bound, pa.int64()), table.num_rows)
+        if field.name in self._absent:
+            if not self._absent[field.name]:
+                return pa.nulls(table.num_rows, field.type)
+            offsets = pa.array(np.zeros(table.num_rows + 1, np.int32))
+            return pa.ListArray.from_arrays(offsets, pa.nulls(0, field.type.value_type), type=field.type)
+        return pa.chunked_array([conformed(chunk, field.type) for chunk in table.column(field.name).chunks], field.type)
+
+
+def conformed(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """A column in another type: structs have other fields, which may be null."""
+    if column.type == wanted:
+        return column
+    if pa.types.is_null(column.type):
+        return pa.nulls(len(column), wanted)
+    if pa.types.is_struct(wanted):
+        fields = [
+            conformed(column.field(one.name), one.type)
+            if column.type.get_field_index(one.name) >= 0
+            else pa.nulls(len(column), one.type)
+            for one in wanted
+        ]
+        return pa.StructArray.from_arrays(
+            fields, fields=list(wanted), mask=column.is_null() if column.null_count else None
+        )
+    if pa.types.is_list(wanted):
+        offsets = column.offsets
+        values = conformed(column.values, wanted.value_type)
+        return pa.ListArray.from_arrays(offsets, values, type=wanted)
+    return column.cast(wanted)

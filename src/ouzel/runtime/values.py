@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ouzel.bind.literals import DECIMAL_DIGITS_MAX
-from ouzel.bind.model import Kind, Type
+from ouzel.bind.model import WHOLE, Kind, Type
 from ouzel.errors import InputError
 
 _ARROW_TYPES = {
@@ -307,11 +307,11 @@ def is_computed(declared: Type) -> bool:
     False
     """
     too_wide = declared.kind is Kind.DECIMAL and declared.precision > DECIMAL_DIGITS_MAX
-    return declared.kind not in (Kind.STRUCT, Kind.OTHER) and not too_wide
+    return declared.kind not in WHOLE and not too_wide
 
 
 def engine_type(declared: Type) -> pa.DataType:
-    """The Arrow type in which values of a type are computed.
+    """The Arrow type in which values of a type are computed; null for values that are only returned.
 
     >>> from ouzel.bind.model import INT
     >>> engine_type(INT)
@@ -327,8 +327,7 @@ def engine_type(declared: Type) -> pa.DataType:
         Kind.FLOAT: pa.float64(),
         Kind.STRING: pa.large_string(),
         Kind.BINARY: pa.large_binary(),
-        Kind.NULL: pa.null(),
-    }[kind]
+    }.get(kind, pa.null())
 
 
 def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -19,12 +19,14 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from ouzel.bind.model import (
+    WHOLE,
     Attribute,
     Bound,
     BoundQuery,
     Component,
     Conjunct,
     Constant,
+    Element,
     EventField,
     Intrinsic,
     Kind,
@@ -139,9 +141,9 @@ def _all_simple(plans: Sequence[Plan]) -> bool:
 
 
 def _is_simple(comparison: Bound) -> bool:
-    """Whether sources accept a comparison: LIKE, floats and fields of structs are left to Spark."""
+    """Whether sources accept a comparison: LIKE, lists, floats and fields of structs are left to Spark."""
     for part in walk(comparison):
-        if isinstance(part, Operation) and part.operator in ("like", "rlike"):
+        if isinstance(part, Operation) and part.operator in ("like", "rlike", "any", "size"):
             return False
         if isinstance(part, Attribute) and (part.type.kind is Kind.FLOAT or len(part.path) > 1):
             return False
@@ -197,6 +199,8 @@ def _written(condition: Bound, query: BoundQuery, layout: Layout) -> Column:
         return F.like(_column(operands[0], query, layout), *map(_constant, operands[1:]))
     if operator == "rlike" and isinstance(operands[1], Constant) and _is_plain(operands[1].value):
         return F.rlike(_column(operands[0], query, layout), _constant(operands[1]))
+    if operator == "any":
+        return _in_list(operands[0], operands[1], query, layout)
     if operator == "in":
         found = _balanced(or_, [_compared("=", operands[0], item, query, layout) for item in operands[1:]])
         assert found is not None
@@ -224,15 +228,39 @@ def _compared(operator: str, left: Bound, right: Bound, query: BoundQuery, layou
     return found
 
 
+def _in_list(listed: Bound, condition: Bound, query: BoundQuery, layout: Layout) -> Column:
+    """`'x' IN v.list`; the workers decide other conditions on elements."""
+    match condition:
+        case Operation(operator="=", operands=(Element(path=()) as element, Constant() as constant)):
+            kind = {Kind.STRING: "string", Kind.INT: "bigint", Kind.BOOL: "boolean"}.get(element.type.kind)
+            if kind is not None and isinstance(listed, Attribute):
+                lists = _attribute(listed, query, layout)[0].cast(f"array<{kind}>")
+                return F.array_contains(lists, _constant(constant))
+    raise NotPushable
+
+
 def _column(reference: Bound, query: BoundQuery, layout: Layout) -> Column:
     """A column of the events: integers as BIGINT, floats as DOUBLE, others in Spark's own types."""
+    match reference:
+        case Operation(operator="size", operands=(Attribute() as listed,)):
+            return F.array_size(_attribute(listed, query, layout)[0]).cast("bigint")
     if isinstance(reference, Intrinsic):
         if reference.field is EventField.TYPE:
             return _type(layout)
         if layout.start is not None:
             raise NotPushable
         return _in_engine_form(F.col(quoted(layout.time)), reference.type)
-    if not isinstance(reference, Attribute) or reference.present_in is not None:
+    if not isinstance(reference, Attribute):
+        raise NotPushable
+    value, kind = _attribute(reference, query, layout)
+    if pa.types.is_decimal(kind) and kind.precision > DECIMAL_DIGITS_MAX:
+        raise NotPushable  # The workers refuse values with more digits; here they would be null.
+    return _in_engine_form(value, reference.type)
+
+
+def _attribute(reference: Attribute, query: BoundQuery, layout: Layout) -> tuple[Column, pa.DataType]:
+    """The column of an attribute, and its type."""
+    if reference.present_in is not None:
         raise NotPushable
     name, *inner = reference.path
     columns = {layout.column(kind, name) for kind in query.components[reference.component].types or ("",)}
@@ -242,9 +270,7 @@ def _column(reference: Bound, query: BoundQuery, layout: Layout) -> Column:
     kind, value = layout.schema.field(column).type, F.col(quoted(column))
     for field in inner:
         kind, value = kind.field(field).type, value.getField(field)
-    if pa.types.is_decimal(kind) and kind.precision > DECIMAL_DIGITS_MAX:
-        raise NotPushable  # The workers refuse values with more digits; here they would be null.
-    return _in_engine_form(value, reference.type)
+    return value, kind
 
 
 def _in_engine_form(value: Column, kind: BoundType) -> Column:
@@ -252,7 +278,7 @@ def _in_engine_form(value: Column, kind: BoundType) -> Column:
         return value.cast("bigint")
     if kind.kind is Kind.FLOAT:
         return value.cast("double")
-    if kind.kind in (Kind.UNKNOWN, Kind.DURATION, Kind.STRUCT, Kind.OTHER) or kind.unit == "ns":
+    if kind.kind in WHOLE | {Kind.UNKNOWN, Kind.DURATION} or kind.unit == "ns":
         raise NotPushable
     return value
 

@@ -188,14 +188,19 @@ def _load(tables, state, events, loads, load, node):
     function = tables.by_register[number, ByRegister.FUNCTION]
     row = loads[load, ByLoad.ROW]
     slot = state.bound[target]
-    flag = _VALUE if count > 0 or function == Function.COUNT else _NULL
+    least = 2 if function == Function.DEVIATION else 0 if function <= Function.DISTINCT else 1
+    flag = _VALUE if count >= least else _NULL
     if function == Function.COUNT:
         events.int_lanes[row, slot] = count
-    elif tables.by_register[number, ByRegister.FLOATING] == 0:
+    elif function == Function.DISTINCT or tables.by_register[number, ByRegister.FLOATING] == 0:
         events.int_lanes[row, slot] = arena.values[node, register]
     else:
         total = arena.totals[node, register]
-        events.float_lanes[row, slot] = total / max(count, 1) if function == Function.AVERAGE else total
+        if function == Function.AVERAGE:
+            total = total / max(count, 1)
+        elif function == Function.DEVIATION:
+            total = np.sqrt(total / max(count - 1, 1))
+        events.float_lanes[row, slot] = total
         row += events.int_lanes.shape[0]
     events.lane_flags[row, slot] = flag
 
@@ -262,7 +267,7 @@ def future_mark(tables, state, events, node):
         if row[ByRegister.FUNCTION] != Function.COUNT:
             # Floats are left out: NaN and -0.0 have several forms.
             value = np.int64(row[ByRegister.FUNCTION] == Function.AVERAGE) * value
-            if row[ByRegister.FLOATING] == 0 and row[ByRegister.FUNCTION] <= Function.AVERAGE:
+            if row[ByRegister.FLOATING] == 0 and row[ByRegister.FUNCTION] < Function.FIRST:
                 value = arena.values[node, register]
             elif row[ByRegister.FLOATING] == 0 and arena.counts[node, register] > 0:
                 value = events.int_lanes[row[ByRegister.LANE], arena.values[node, register]]
@@ -302,12 +307,14 @@ def _same_register(row, arena, int_lanes, float_lanes, register, left, right):
     right_count = arena.counts[right, register]
     if function == Function.COUNT:
         return left_count == right_count
+    if function == Function.DISTINCT:
+        return False  # The values may differ.
     if (left_count > 0) != (right_count > 0) or (left_count < 0) != (right_count < 0):
         return False
     floating = row[ByRegister.FLOATING] != 0
-    if function == Function.AVERAGE and left_count != right_count:
+    if function in (Function.AVERAGE, Function.DEVIATION) and left_count != right_count:
         return False
-    if function <= Function.AVERAGE:
+    if function < Function.FIRST:
         if floating:
             return order_of_floats(arena.totals[left, register], arena.totals[right, register]) == 0
         return arena.values[left, register] == arena.values[right, register]
@@ -338,7 +345,7 @@ def _update_register(row, events, arena, register, node, before, slot):
     if flags < -1:
         flags = events.int_lanes.shape[0] - 2 - flags
     if (flags == -1 or events.lane_flags[flags, slot] == _VALUE) and count != _OVERFLOWN:
-        if function > Function.AVERAGE:
+        if function >= Function.FIRST:
             if (
                 count == 0
                 or function == Function.LAST
@@ -348,6 +355,13 @@ def _update_register(row, events, arena, register, node, before, slot):
                 )
             ):
                 value = np.int64(slot)
+        elif function == Function.DISTINCT:
+            value += np.int64(_is_new(events, arena, lane, floating, before, slot))
+        elif function == Function.DEVIATION:
+            # Youngs and Cramer: by the sum and the number of the values before.
+            if count > 0:
+                distance = events.float_lanes[lane, slot] - arena.totals[before, row[ByRegister.SUM]] / count
+                total += distance * distance * (count / (count + 1))
         elif function == Function.SUM and not floating:
             added = events.int_lanes[lane, slot]
             if (added > 0 and value > INT64_MAX - added) or (added < 0 and value < INT64_MIN - added):
@@ -362,6 +376,23 @@ def _update_register(row, events, arena, register, node, before, slot):
     arena.values[node, register] = value
     if arena.totals.size:
         arena.totals[node, register] = total
+
+
+@helper
+def _is_new(events, arena, lane, floating, before, slot):
+    """Whether no event of a place, back from a node, has the same value as another event."""
+    flags = lane + events.int_lanes.shape[0] if floating else lane
+    node = before
+    while node >= 0:
+        other = arena.event[node]
+        if events.lane_flags[flags, other] == _VALUE:
+            if floating:
+                if order_of_floats(events.float_lanes[lane, slot], events.float_lanes[lane, other]) == 0:
+                    return False
+            elif events.int_lanes[lane, slot] == events.int_lanes[lane, other]:
+                return False
+        node = np.int64(-1) if arena.first[node] == node else np.int64(arena.parent[node])
+    return True
 
 
 @helper

@@ -40,6 +40,13 @@ _RULES = {
     Contiguity.PARTITION: Rule.PARTITION,
     Contiguity.STRICT: Rule.STRICT,
 }
+_NUMBERS = {
+    "count": Function.COUNT,
+    "count_distinct": Function.DISTINCT,
+    "sum": Function.SUM,
+    "avg": Function.AVERAGE,
+    "stddev": Function.DEVIATION,
+}
 _HOLDS_SLOT = {"first": Function.FIRST, "last": Function.LAST, "min": Function.LEAST, "max": Function.GREATEST}
 
 
@@ -220,23 +227,21 @@ class _Lowering:
         return reference, Load(Source.SLOT, place, reference, register)
 
     def number(self, part: Length | Aggregation) -> tuple[Running, Load]:
-        """A length, count, sum or average, and its load."""
+        """A length or an aggregate that is a number, and its load."""
         place = self._place[part.component]
         scope = part.scope if isinstance(part, Aggregation) else Scope.ALL
         lane: Lane | None = None
         function = Function.COUNT
         if isinstance(part, Aggregation) and part.operand is not None:
             operand = part.operand
-            if part.function == "avg":
-                function = Function.AVERAGE
-                if operand.type.kind is not Kind.FLOAT:
-                    operand = Operation("cast", (operand,), type=FLOAT)
-            elif part.function == "sum":
-                function = Function.SUM
+            function = _NUMBERS[part.function]
+            if function in (Function.AVERAGE, Function.DEVIATION) and operand.type.kind is not Kind.FLOAT:
+                operand = Operation("cast", (operand,), type=FLOAT)
             domain = comparison_domain("=", operand.type)
             lane = Lane(0, self.lanes.row(part.component, LaneSpec(operand, domain)), domain is Domain.FLOAT)
-        register = self._register(place, Register(function, lane))
-        floating = function is not Function.COUNT and lane is not None and lane.floating
+        total = self._register(place, Register(Function.AVERAGE, lane)) if function is Function.DEVIATION else -1
+        register = self._register(place, Register(function, lane, total))
+        floating = function > Function.DISTINCT and lane is not None and lane.floating
         reference = self._number_reference(part.component, scope)
         rows = self._rows.setdefault(reference, ([], []))[1 if floating else 0]
         if register not in rows:

@@ -519,7 +519,7 @@ def rebase(tables: RunTables, state: RunState, shift: int, used: int):
         place = state.arena.place[node]
         first_register = tables.by_place[place, ByPlace.FIRST_REGISTER]
         for number in range(first_register, tables.by_place[place + 1, ByPlace.FIRST_REGISTER]):
-            if tables.by_register[number, ByRegister.FUNCTION] > Function.AVERAGE:
+            if tables.by_register[number, ByRegister.FUNCTION] >= Function.FIRST:
                 state.arena.values[node, number - first_register] -= shift
     for key in range(state.key_head.size):
         run = state.key_head[key]
@@ -585,7 +585,7 @@ def mark_needed(tables: RunTables, state: RunState, events: RunEvents, needed: N
 
 @helper(inline=True, allocates=True)
 def _holds_slot(tables, arena, node, register, number):
-    return tables.by_register[number, ByRegister.FUNCTION] > Function.AVERAGE and arena.counts[node, register] > 0
+    return tables.by_register[number, ByRegister.FUNCTION] >= Function.FIRST and arena.counts[node, register] > 0
 
 
 @kernel(allocates=True)

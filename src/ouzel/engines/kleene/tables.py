@@ -76,20 +76,24 @@ class Function(IntEnum):
     """What a register holds of the events of its place so far; nulls and absent values are ignored."""
 
     COUNT = 0
-    SUM = 1  # null once an integer sum has overflowed
-    AVERAGE = 2
+    DISTINCT = 1  # the number of different values
+    SUM = 2  # null once an integer sum has overflowed
+    AVERAGE = 3
+    DEVIATION = 4  # the sum of the squares of the distances from the mean
     # These hold a slot, so that any value of that event can be read.
-    FIRST = 3
-    LAST = 4
-    LEAST = 5
-    GREATEST = 6
+    FIRST = 5
+    LAST = 6
+    LEAST = 7
+    GREATEST = 8
 
 
 class Register(NamedTuple):
-    """A running aggregate of a Kleene place. `lane.component` has no meaning; no lane: every event counts."""
+    """A running aggregate of a Kleene place. `lane.component` has no meaning; no lane: every event counts. A DEVIATION
+    reads the sum of the AVERAGE of the same values, whose register has the number `sum`."""
 
     function: Function
     lane: Lane | None = None
+    sum: int = -1
 
 
 _EVERY_EVENT = Register(Function.COUNT)
@@ -262,6 +266,7 @@ class ByRegister(IntEnum):
     FLOATING = 2
     LANE = 3
     NEEDED = 4  # 1: some test of a run at this place may still need it
+    SUM = 5  # of a DEVIATION: the register of the sum of its values
 
 
 class ByNegative(IntEnum):
@@ -386,12 +391,13 @@ def build_run_tables(
     by_register = []
     for number, place in enumerate(places):
         needed = {load.register for load in _loads_ahead(places, number) if load.place == number}
-        for local, (function, lane) in enumerate(place.registers):
+        needed |= {register.sum for local, register in enumerate(place.registers) if local in needed}
+        for local, (function, lane, total) in enumerate(place.registers):
             if lane is None:
-                by_register.append((function, -1, 0, 0, local in needed))
+                by_register.append((function, -1, 0, 0, local in needed, total))
             else:
                 row = -2 - lane.lane if lane.floating else lane.lane
-                by_register.append((function, row, lane.floating, lane.lane, local in needed))
+                by_register.append((function, row, lane.floating, lane.lane, local in needed, total))
     return RunTables(
         length=length,
         negatives=len(negatives),
@@ -519,7 +525,7 @@ def _loop_edge(
     if source == Source.LAST:
         bound = Bound.LAST
     elif source != Source.FIRST:
-        function, of = place.registers[loads[0].register]
+        function, of, _ = place.registers[loads[0].register]
         if source == Source.NUMBER or of is None or (of.lane, of.floating) != (other_lane, kind == Guard.FLOAT):
             return None
         bound = _BOUNDS[function]
