@@ -53,7 +53,11 @@ CLAUSES = [
         "cannot compare an integer with a string",
         "'x' is text, and the other side is a number; did you mean another column?",
     ),
-    ("PATTERN Shelf WHERE «[tags]»", "a list, map or time of day cannot be compared, only returned", None),
+    (
+        "PATTERN Shelf WHERE «[tags]»",
+        "a list cannot be compared",
+        "write x IN v.list, any(v.list, t -> t > 3) or size(v.list)",
+    ),
     (
         "PATTERN SEQ(Shelf a, Alarm b) WHERE «partition_contiguity(a, b)» { [tag] }",
         "partition_contiguity needs 'tag' in every positive component, but event type 'Alarm' of 'b' lacks it",
@@ -71,7 +75,7 @@ CLAUSES = [
     (
         "PATTERN SEQ(Shelf a, !(Alarm n), Shelf b) WHERE contiguity(«n: strict») { }",
         "'n' is a negative component, not a step",
-        "a negative component forbids events between two steps; name the steps",
+        "it forbids events between two steps; Flink's notNext is SEQ(A a, ANY n, B b) with n: strict",
     ),
     (
         "PATTERN SEQ(Shelf a, Alarm b) WHERE [tag] «WITHIN 5 EVENTS»",
@@ -146,9 +150,9 @@ CLAUSES = [
         None,
     ),
     (
-        "PATTERN SEQ(Shelf a, Exit? b) WITHIN 1 s «OUTPUT COMPRESSED»",
-        "OUTPUT COMPRESSED needs a pattern without optional parts and alternatives",
-        "AGG COUNT gives the number of matches of all readings",
+        "PATTERN SEQ(Shelf a, OR(Exit b, ANY(Exit, Shelf) b)) WITHIN 1 s «OUTPUT COMPRESSED»",
+        "OUTPUT COMPRESSED cannot have alternatives that may bind the same events to the same variables",
+        "give the alternatives variables of their own, or ask for AGG COUNT",
     ),
     (
         "«PATTERN SEQ(Shelf a, Exit? b, Exit c)» WITHIN 1 s THRESHOLD 0.5",

@@ -87,7 +87,7 @@ def answer_one(query: Query, events: Iterable[Event], settings: Settings, order:
     if query.aggregates:
         return list(rows_at_moments(selections[0], matches))
     window = selections[0].window
-    return list(in_form(each[0], matches, window))
+    return list(in_form(each[0], matches, window, several=len(linear) > 1))
 
 
 def _union(matches: Iterable[Match]) -> Iterable[Match]:

@@ -161,13 +161,15 @@ def in_output_order(matches: Iterable[Match]) -> list[Match]:
     )
 
 
-def in_form(conditions: Conditions, matches: Sequence[Match], window: int | None = None) -> list[Result]:
+def in_form(
+    conditions: Conditions, matches: Sequence[Match], window: int | None = None, *, several: bool = False
+) -> list[Result]:
     """What the query's OUTPUT makes of its matches, which are in output order."""
     output = conditions.query.output or syntax.Output(OutputForm.ALL)
     if output.form is OutputForm.ALL:
         return list(matches)
     if output.form is OutputForm.COMPRESSED:
-        return list(_compressed(matches))
+        return list(_compressed(matches, several))
     if output.form is OutputForm.LATEST:
         return list(_latest(matches))
     if output.form is OutputForm.FURTHEST:
@@ -235,14 +237,17 @@ def _furthest(matches: Sequence[Match], components: int, window: int) -> Iterabl
     return in_output_order(found)
 
 
-def _compressed(matches: Sequence[Match]) -> Iterable[CompressedMatches]:
-    """ "One row for each end time and partition: `count`, the exact number of matches as decimal(38,0) …" The oracle
-    lists its matches, so their number always fits."""
+def _compressed(matches: Sequence[Match], several: bool) -> Iterable[CompressedMatches]:
+    """ "One row for each end time and partition, and for each reading if there are several: `count`, the exact number
+    of matches as decimal(38,0) …" The oracle lists its matches, so their number always fits."""
 
     def moment_and_partition(match: Match) -> tuple[Any, ...]:
-        return (match.ends_at, match.partition)
+        return (match.ends_at, match.reading, match.partition)
 
-    for ((end, _), _), together in groupby(sorted(matches, key=moment_and_partition), key=moment_and_partition):
+    for ((end, _), reading, _), together in groupby(
+        sorted(matches, key=moment_and_partition), key=moment_and_partition
+    ):
         group = tuple(together)
-        row = {"end": end, **group[0].partition_columns, "count": Decimal(len(group))}
+        numbered = {"reading": reading + 1} if several else {}
+        row = {"end": end, **group[0].partition_columns, **numbered, "count": Decimal(len(group))}
         yield CompressedMatches(min(match.start for match in group), end, row, group)

@@ -41,7 +41,7 @@ from ouzel.bind.model import (
 )
 from ouzel.bind.names import Names, Place
 from ouzel.bind.normal_form import comparisons_of, is_junction
-from ouzel.bind.patterns import with_forbidden
+from ouzel.bind.patterns import overlapping, with_forbidden
 from ouzel.errors import QueryError
 from ouzel.lang import format_expression, parse_expression, syntax
 from ouzel.lang.syntax import OutputForm, Reference, Span, Strategy
@@ -171,7 +171,7 @@ def bind_steps(selection: syntax.Selection | None, names: Names) -> tuple[BoundS
                 f"there is no variable {variable}", step.span, names.variables_hint(step.variable)
             )
         if component.negated:
-            hint = "a negative component forbids events between two steps; name the steps"
+            hint = "it forbids events between two steps; Flink's notNext is SEQ(A a, ANY n, B b) with n: strict"
             raise names.source.mistake(f"{variable} is a negative component, not a step", step.span, hint)
         if step.repeats and not component.kleene:
             raise names.source.mistake(
@@ -193,11 +193,11 @@ def bind_steps(selection: syntax.Selection | None, names: Names) -> tuple[BoundS
 def bind_output(output: syntax.Output | None, names: Names) -> BoundOutput:
     if output is None:
         return BoundOutput(OutputForm.ALL)
-    if output.form is OutputForm.COMPRESSED and len(names.readings) > 1:
+    if output.form is OutputForm.COMPRESSED and overlapping(names.readings, names.components):
         raise names.source.mistake(
-            "OUTPUT COMPRESSED needs a pattern without optional parts and alternatives",
+            "OUTPUT COMPRESSED cannot have alternatives that may bind the same events to the same variables",
             output.span,
-            "AGG COUNT gives the number of matches of all readings",
+            "give the alternatives variables of their own, or ask for AGG COUNT",
         )
     if output.form is OutputForm.LATEST:
         for order in names.written_orders:

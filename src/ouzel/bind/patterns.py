@@ -158,3 +158,18 @@ def _interleaved(parts: tuple[Reading, ...]) -> Iterator[Reading]:
         if part:
             for rest in _interleaved((*parts[:number], part[1:], *parts[number + 1 :])):
                 yield (part[0], *rest)
+
+
+def overlapping(readings: Sequence[Reading], components: Sequence[Component]) -> frozenset[int]:
+    """The readings that may give a match of an earlier one again: the same variables, with common types."""
+    found = set()
+    for later, reading in enumerate(readings):
+        steps = [step for step in reading if not components[step.component].negated]
+        for other in readings[:later]:
+            others = [step for step in other if not components[step.component].negated]
+            if [step.component for step in steps] == [step.component for step in others] and all(
+                one.types is None or two.types is None or set(one.types) & set(two.types)
+                for one, two in zip(steps, others, strict=True)
+            ):
+                found.add(later)
+    return frozenset(found)

@@ -11,6 +11,7 @@ from ouzel.bind.model import (
     BOOL,
     INT,
     NULL,
+    WHOLE,
     Aggregation,
     At,
     Attribute,
@@ -24,7 +25,6 @@ from ouzel.bind.model import (
     Edge,
     EquivalenceTest,
     Intrinsic,
-    Kind,
     Length,
     Operation,
     OutputColumn,
@@ -43,6 +43,7 @@ _PER_READING = {
     OutputForm.FIRST: OutputForm.FIRST,
     OutputForm.LATEST: OutputForm.LATEST,
     OutputForm.FURTHEST: OutputForm.FIRST,
+    OutputForm.COMPRESSED: OutputForm.COMPRESSED,
 }
 
 
@@ -66,21 +67,6 @@ def linear(query: BoundQuery) -> tuple[BoundQuery, ...]:
     """The query of each reading. It has the name, the window and the strategy of the whole query. A form of OUTPUT
     chooses among the matches of all readings afterwards."""
     return tuple(_linear(query, reading) for reading in query.readings)
-
-
-def overlapping(query: BoundQuery) -> frozenset[int]:
-    """The readings that may give a match of an earlier one again: the same variables, with common types."""
-    found = set()
-    for later, reading in enumerate(query.readings):
-        steps = [step for step in reading if not query.components[step.component].negated]
-        for other in query.readings[:later]:
-            others = [step for step in other if not query.components[step.component].negated]
-            if [step.component for step in steps] == [step.component for step in others] and all(
-                one.types is None or two.types is None or set(one.types) & set(two.types)
-                for one, two in zip(steps, others, strict=True)
-            ):
-                found.add(later)
-    return frozenset(found)
 
 
 def _linear(query: BoundQuery, reading: Reading) -> BoundQuery:
@@ -134,7 +120,7 @@ def _returned(expression: Bound) -> Bound:
 
 
 def _null(part: Bound) -> Bound:
-    kind = part.type if part.type.kind not in (Kind.STRUCT, Kind.OTHER) else NULL
+    kind = part.type if part.type.kind not in WHOLE else NULL
     return Constant(None, type=kind, span=part.span)
 
 
@@ -165,6 +151,9 @@ def _tests(query: BoundQuery, reading: Reading) -> Iterator[EquivalenceTest]:
             yield replace(test, lacked_by=lacked_by)
 
 
+_COUNTS = ("count", "count_distinct")
+
+
 class _Moved:
     """Expressions of a query as those of one of its readings: components have their places there, and absent ones are
     null."""
@@ -183,7 +172,7 @@ class _Moved:
         if not isinstance(part, Attribute | Intrinsic | Length | Aggregation):
             return None
         if part.component not in self._places:
-            counts = isinstance(part, Length) or (isinstance(part, Aggregation) and part.function == "count")
+            counts = isinstance(part, Length) or (isinstance(part, Aggregation) and part.function in _COUNTS)
             return Constant(0, type=INT, span=part.span) if counts else _null(part)
         place, step = self._places[part.component]
         if isinstance(part, Attribute) and part.present_in is not None and step.types is not None:

@@ -12,8 +12,8 @@ import pytest
 
 import ouzel
 from ouzel.engines.readings import forms
-from ouzel.engines.readings import operator as merging
 from ouzel.errors import LimitError
+from ouzel.runtime.output import ReadingColumns
 from tests.agreement import agree, case_count, matched, ways_of
 from tests.generate import random_case
 from tests.generate.cases import COLUMNS, counted
@@ -37,7 +37,7 @@ def test_random_readings(part: int) -> None:
 
 def test_a_broken_merge_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = (random_case(random.Random(f"broken {number}"), "readings") for number in range(60))
-    monkeypatch.setattr(merging._Columns, "_column", lambda self, table, field: table.column(0).cast(field.type))
+    monkeypatch.setattr(ReadingColumns, "_column", lambda self, table, field: table.column(0).cast(field.type))
     assert any(_disagrees(case) for case in cases)
 
 
@@ -208,3 +208,20 @@ def test_any_event_of_declared_types() -> None:
 def test_counts_beyond_any_stream_are_refused(count: str) -> None:
     with pytest.raises(ouzel.QueryError, match="at most 1,000,000,000"):
         ouzel.query(f"PATTERN SEQ(A{count} a[], B b) WITHIN 9")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_graphs_of_readings_hold_all_matches(seed: int) -> None:
+    """expand() of OUTPUT COMPRESSED is OUTPUT ALL."""
+    rng = random.Random(f"graphs {seed}")
+    pattern = rng.choice(
+        ("SEQ(A a, B? b, C c)", "SEQ(A+ a[], OR(B b, SEQ(C p, B q)))", "SEQ(AND(A a, B* b[]), C c)", "SEQ(A a, B* b[])")
+    )
+    strategy = rng.choice(("skip_till_any_match", "skip_till_next_match"))
+    text = f"PATTERN {pattern} WHERE {strategy} {{ [id] }} WITHIN 12"
+    events = pa.Table.from_pylist([dict(one.attributes) for one in random_events(rng, 14, "ABC")])
+    graphs = ouzel.match(events, f"{text} OUTPUT COMPRESSED", **COLUMNS)
+    listed = ouzel.expand(graphs, f"{text} OUTPUT COMPRESSED", **COLUMNS)
+    wanted = ouzel.match(events, f"{text} OUTPUT ALL", **COLUMNS)
+    assert counted(listed.to_pylist()) == counted(wanted.to_pylist())
+    assert sum(graphs["count"].to_pylist()) == wanted.num_rows

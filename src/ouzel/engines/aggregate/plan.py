@@ -32,7 +32,8 @@ from ouzel.bind.model import (
     OutputColumn,
     replaced,
 )
-from ouzel.bind.readings import linear, overlapping
+from ouzel.bind.patterns import overlapping
+from ouzel.bind.readings import linear
 from ouzel.engines import Engine
 from ouzel.engines.aggregate.tables import MeasureKind, Over, Way
 from ouzel.errors import QueryError
@@ -188,7 +189,7 @@ def _counted_readings(query: BoundQuery, statistics: Statistics, off: Collection
         {COUNT_WITHOUT_MATCHES, SHARE_COUNTERS} & set(off)
         or query.strategy is not Strategy.SKIP_TILL_ANY_MATCH
         # A match that two readings find is counted once.
-        or overlapping(query)
+        or overlapping(query.readings, query.components)
         # The value of an absent event must be null.
         or not all(isinstance(argument, Attribute | Intrinsic) for argument in arguments)
         or any(key.path is None for key in query.group_by)

@@ -12,6 +12,7 @@ import random
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from decimal import Decimal
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ import pyarrow as pa
 
 from ouzel.bind import parameter_names
 from ouzel.bind.model import BoundQuery
+from ouzel.bind.readings import linear
 from ouzel.bind.schema import attributes_of
 from ouzel.engines.kleene.graph import is_row_of
 from ouzel.engines.kleene.graph_paths import (
@@ -41,7 +43,7 @@ from ouzel.prepared import Query, as_queries
 from ouzel.runtime.frames import take, ticks_to_time
 from ouzel.runtime.inputs import as_table
 from ouzel.runtime.layout import INPUT_TYPE, Layout, end_type, output_columns, ticks_of
-from ouzel.runtime.output import MatchesByPlace, Output
+from ouzel.runtime.output import READING, MatchesByPlace, Output, ReadingColumns, output_schema
 from ouzel.runtime.program import layouts, make_program
 from ouzel.runtime.values import empty_table, one_array
 
@@ -230,6 +232,13 @@ def listed(
             "some of these rows have no graph (null); expand() needs the unchanged rows of OUTPUT COMPRESSED"
         )
     events, graph = graph_of(one_array(compressed.column(GRAPH)))
+    rows = rows_of(graph)
+    queries = linear(bound) if bound.readings else (bound,)
+    numbers = _reading_numbers(compressed, bound)
+    _check_rows(rows, graph.event_bounds, [queries[number] for number in numbers])
+    wanted = _sampled(rows, sample, seed) if sample is not None else None
+    if first is None and sample is None:
+        _check_total(rows, max_matches)
     columns = dict(zip((field.name for field in events.type), events.flatten(), strict=True))
     event_table = pa.table(
         [
@@ -242,34 +251,46 @@ def listed(
     event_starts = ticks if layout.start is None else event_table.column(layout.start).to_numpy()
     end = compressed.column("end").cast(end_type(layout, bound))
     ends = ticks_of(pa.table({layout.time: end}), layout)
-    rows = rows_of(graph)
-    _check_rows(rows, graph.event_bounds, bound)
-    wanted = _sampled(rows, sample, seed) if sample is not None else None
-    if first is None and sample is None:
-        _check_total(rows, max_matches)
-    left = _NO_LIMIT if first is None else first
-    places = len(bound.positives)
-    by_row: list[ListedEvents] = []
-    starts, match_ends = [], []
-    for number, row in enumerate(rows):
-        base = int(graph.event_bounds[number])
-        if wanted is None:
-            found = list_paths(row, event_starts[base : graph.event_bounds[number + 1]], left, places, base)
-        else:
-            found = events_of(row, _unranked(row, wanted[number]), places, base)
-        count = found.bounds.shape[1] - 1
-        if not count:
-            continue
-        left -= count
-        by_row.append(found)
-        starts.append(event_starts[found.rows[0][found.bounds[0, :-1]]])
-        match_ends.append(np.full(count, ends[number]))
-    answer = Output(bound, layout)
-    if not by_row:
-        return empty_table(answer.schema)
-    joined = [_side_by_side(by_row, place) for place in range(places)]
-    matches = MatchesByPlace(event_table, ticks, joined, _joined(starts), _joined(match_ends))
-    return answer.of_matches(matches)
+    left: int = _NO_LIMIT if first is None else first
+    answers = [Output(query, layout) for query in queries]
+    schema = output_schema(bound, layout)
+    found = [empty_table(schema)]
+    for number, together in groupby(range(len(rows)), key=lambda row: numbers[row]):
+        places = len(queries[number].positives)
+        by_row: list[ListedEvents] = []
+        starts, match_ends = [], []
+        for at in together:
+            row, base = rows[at], int(graph.event_bounds[at])
+            if wanted is None:
+                one = list_paths(row, event_starts[base : graph.event_bounds[at + 1]], left, places, base)
+            else:
+                one = events_of(row, _unranked(row, wanted[at]), places, base)
+            count = one.bounds.shape[1] - 1
+            if not count:
+                continue
+            left -= count
+            by_row.append(one)
+            starts.append(event_starts[one.rows[0][one.bounds[0, :-1]]])
+            match_ends.append(np.full(count, ends[at]))
+        if by_row:
+            joined = [_side_by_side(by_row, place) for place in range(places)]
+            matches = MatchesByPlace(event_table, ticks, joined, _joined(starts), _joined(match_ends))
+            table = answers[number].of_matches(matches)
+            found.append(ReadingColumns(bound, bound.readings[number], schema).of(table) if bound.readings else table)
+    return pa.concat_tables(found[1:]) if len(found) > 1 else found[0]
+
+
+def _reading_numbers(compressed: pa.Table, bound: BoundQuery) -> list[int]:
+    """The reading of each row, counted from 0."""
+    if not bound.readings:
+        return [0] * compressed.num_rows
+    given: list[Any] = compressed.column(READING).to_pylist() if READING in compressed.column_names else [None]
+    if not all(isinstance(number, int) and 1 <= number <= len(bound.readings) for number in given):
+        raise InputError(
+            f"the column '{READING}' must have numbers of readings of query '{bound.name}', 1 to "
+            f"{len(bound.readings)}; give expand() the query that made these rows"
+        )
+    return [number - 1 for number in given]
 
 
 def _side_by_side(by_row: list[ListedEvents], place: int) -> tuple[np.ndarray, np.ndarray]:
@@ -337,9 +358,10 @@ def reading(
     return program.queries[0], program.layout
 
 
-def _check_rows(rows: list[Row], event_bounds: np.ndarray, bound: BoundQuery) -> None:
-    is_kleene = np.array([component.kleene for component in bound.positives])
-    for number, row in enumerate(rows):
+def _check_rows(rows: list[Row], event_bounds: np.ndarray, queries: list[BoundQuery]) -> None:
+    """Refuse a row that is not a graph of the query of its reading."""
+    for number, (row, bound) in enumerate(zip(rows, queries, strict=True)):
+        is_kleene = np.array([component.kleene for component in bound.positives])
         if not is_row_of(row, int(event_bounds[number + 1] - event_bounds[number]), is_kleene):
             raise InputError(
                 f"row {number} of these is not an answer of query '{bound.name}': its graph does not fit the "

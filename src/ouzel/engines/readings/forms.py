@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from ouzel.bind.clauses import REACHED
 from ouzel.bind.model import BoundQuery, TimeWindow
-from ouzel.bind.readings import overlapping
+from ouzel.bind.patterns import overlapping
 from ouzel.engines.readings.plan import POSITION, partition_column, position_column
 from ouzel.lang.syntax import OutputForm
 from ouzel.runtime.buffer import LATEST
@@ -58,7 +58,7 @@ class Union:
         # By their variables; readings whose variables no other reading has cannot give a match again.
         self._alike: dict[int, tuple[str, ...]] = {}
         variables = [_variables(query, reading) for reading in range(len(query.readings))]
-        for later in overlapping(query):
+        for later in overlapping(query.readings, query.components):
             for reading, names in enumerate(variables):
                 if names == variables[later]:
                     self._alike[reading] = names

@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ouzel.bind.clauses import REACHED
-from ouzel.bind.model import BoundQuery, Component, Reading
-from ouzel.bind.readings import absent_lists
+from ouzel.bind.model import Component
 from ouzel.engines.readings.forms import Furthest, Union, form_of
 from ouzel.engines.readings.plan import POSITION, ReadingsPlan
 from ouzel.errors import LimitError
@@ -22,11 +20,11 @@ from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.operator import NO_TICKS, Answer, QueryOperator, operator_for
-from ouzel.runtime.output import output_schema
+from ouzel.runtime.output import READING, ReadingColumns, conformed, output_schema
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.staging import Stager
 from ouzel.runtime.stream_order import stream_order, tie_break_columns
-from ouzel.runtime.values import empty_table
+from ouzel.runtime.values import empty_table, one_array
 
 
 class ReadingsOperator(QueryOperator):
@@ -37,14 +35,15 @@ class ReadingsOperator(QueryOperator):
         self.name = query.name
         self._limits = limits
         self._scale = layout.scale
-        self.schema = output_schema(query, layout)
         self._order = _StreamOrder(plan, layout) if plan.is_ordered else None
         self._union = Union(query)
         self._furthest = Furthest(query, layout) if query.output.form is OutputForm.FURTHEST else None
         self._forms = form_of(query)
         inner = layout if self._order is None else self._order.layout
         self._parts = [operator_for(part, inner, limits) for part in plan.parts]
-        self._columns = [_Columns(query, reading, self.schema) for reading in query.readings]
+        self._is_compressed = query.output.form is OutputForm.COMPRESSED
+        self.schema = self._compressed_schema(layout) if self._is_compressed else output_schema(query, layout)
+        self._columns = [ReadingColumns(query, reading, self.schema) for reading in query.readings]
 
     def stage(self, table: pa.Table, ticks: np.ndarray, *, zero_copy: bool = False) -> None:
         """Take in rows, in any order."""
@@ -62,6 +61,8 @@ class ReadingsOperator(QueryOperator):
                 for part in self._parts:
                     part.stage(*ready)
         answers = [part.answer(until) for part in self._parts]
+        if self._is_compressed:
+            return self._of_graphs([answer.table for answer in answers])
         found = [number for number, answer in enumerate(answers) if answer.table.num_rows]
         if not found and self._furthest is None:
             return Answer(empty_table(self.schema), answers[0].starts[:0], answers[0].ends[:0])
@@ -84,6 +85,30 @@ class ReadingsOperator(QueryOperator):
             order = self._forms.chosen(given, starts, ends, rows, until)
         table = pa.concat_tables(tables).take(pa.array(order))
         return Answer(table, starts[order], ends[order])
+
+    def _compressed_schema(self, layout: Layout) -> pa.Schema:
+        """The columns of all readings, with the number of the reading. Their graphs have the events of all."""
+        keys = {field.name: field for part in self._parts for field in list(part.schema)[:-2]}
+        graph = self._parts[0].schema.field("graph").type
+        shown = {field.name for part in self._parts for field in _events(part.schema)}
+        events = pa.list_(pa.struct([field for field in layout.schema if field.name in shown]))
+        fields = [("events", events), *((field.name, field.type) for field in graph if field.name != "events")]
+        count = self._parts[0].schema.field("count")
+        return pa.schema([*keys.values(), pa.field(READING, pa.int32()), count, pa.field("graph", pa.struct(fields))])
+
+    def _of_graphs(self, tables: list[pa.Table]) -> Answer:
+        """Rows of OUTPUT COMPRESSED: one for each end, partition and reading."""
+        found = [empty_table(self.schema)]
+        for number, table in enumerate(tables, 1):
+            if table.num_rows:
+                own = {field.name: one_array(table.column(field.name)) for field in table.schema}
+                own[READING] = pa.repeat(pa.scalar(number, pa.int32()), table.num_rows)
+                nothing = pa.nulls(table.num_rows)
+                columns = [conformed(own.get(field.name, nothing), field.type) for field in self.schema]
+                found.append(pa.table(columns, schema=self.schema))
+        table = pa.concat_tables(found)
+        order = pa.compute.sort_indices(table.column("end")) if len(found) > 2 else None
+        return Answer(table if order is None else table.take(order), NO_TICKS, NO_TICKS)
 
     def _check_matches(self, ends: np.ndarray) -> None:
         """A timestamp may have as many matches of all readings together as of one pattern."""
@@ -154,56 +179,9 @@ class ReadingsOperator(QueryOperator):
             self._furthest.load(reader, head["furthest"])
 
 
-class _Columns:
-    """The rows of a reading as rows of the whole query: absent variables are null, and empty lists."""
-
-    def __init__(self, query: BoundQuery, reading: Reading, schema: pa.Schema) -> None:
-        self._schema = schema
-        present = {query.components[step.component].variable for step in reading}
-        absent: dict[str, bool] = {}
-        if query.returns is None:
-            absent = {c.variable: c.kleene for c in query.positives if c.variable not in present}
-        else:
-            absent = {column.name: True for column in query.returns if absent_lists(query, reading, column.expression)}
-        self._absent = absent
-        self._bound = sum(not query.components[step.component].negated for step in reading)
-        self._is_furthest = query.output.form is OutputForm.FURTHEST
-
-    def of(self, table: pa.Table) -> pa.Table:
-        return pa.table([self._column(table, field) for field in self._schema], schema=self._schema)
-
-    def _column(self, table: pa.Table, field: pa.Field) -> pa.Array | pa.ChunkedArray:
-        if self._is_furthest and field.name == REACHED:
-            return pa.repeat(pa.scalar(self._bound, pa.int64()), table.num_rows)
-        if field.name in self._absent:
-            if not self._absent[field.name]:
-                return pa.nulls(table.num_rows, field.type)
-            offsets = pa.array(np.zeros(table.num_rows + 1, np.int32))
-            return pa.ListArray.from_arrays(offsets, pa.nulls(0, field.type.value_type), type=field.type)
-        return pa.chunked_array([conformed(chunk, field.type) for chunk in table.column(field.name).chunks], field.type)
-
-
-def conformed(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """A column in another type: structs have other fields, which may be null."""
-    if column.type == wanted:
-        return column
-    if pa.types.is_null(column.type):
-        return pa.nulls(len(column), wanted)
-    if pa.types.is_struct(wanted):
-        fields = [
-            conformed(column.field(one.name), one.type)
-            if column.type.get_field_index(one.name) >= 0
-            else pa.nulls(len(column), one.type)
-            for one in wanted
-        ]
-        return pa.StructArray.from_arrays(
-            fields, fields=list(wanted), mask=column.is_null() if column.null_count else None
-        )
-    if pa.types.is_list(wanted):
-        offsets = column.offsets
-        values = conformed(column.values, wanted.value_type)
-        return pa.ListArray.from_arrays(offsets, values, type=wanted)
-    return column.cast(wanted)
+def _events(schema: pa.Schema) -> pa.StructType:
+    """The columns of the events in a graph."""
+    return schema.field("graph").type.field("events").type.value_type
 
 
 class _StreamOrder:

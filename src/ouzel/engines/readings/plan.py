@@ -8,7 +8,8 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from ouzel.bind.model import INT, At, Attribute, BoundQuery, Catalog, EventWindow, OutputColumn
-from ouzel.bind.readings import linear, overlapping
+from ouzel.bind.patterns import overlapping
+from ouzel.bind.readings import linear
 from ouzel.engines import Engine
 from ouzel.lang.syntax import OutputForm, Strategy
 from ouzel.plan.choose import make_plan
@@ -60,7 +61,8 @@ class _Readings(Engine):
     ) -> ReadingsPlan:
         is_ordered = _is_ordered(query)
         placed = replace(query, catalog=_with_position(query.catalog)) if is_ordered else query
-        readings = [_with_places(reading) if is_ordered else reading for reading in linear(placed)]
+        is_chosen = is_ordered and query.output.form is not OutputForm.COMPRESSED
+        readings = [_with_places(reading) if is_chosen else reading for reading in linear(placed)]
         parts = tuple(make_plan(reading, statistics, off=off) for reading in readings)
         notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
         # A rule that acts in no reading does not act on what they have in common. Equalities that name an absent
@@ -84,8 +86,8 @@ class _Readings(Engine):
 
 def _is_ordered(query: BoundQuery) -> bool:
     return (
-        bool(overlapping(query))
-        or query.output.form is not OutputForm.ALL
+        bool(overlapping(query.readings, query.components))
+        or query.output.form not in (OutputForm.ALL, OutputForm.COMPRESSED)
         or query.strategy is not Strategy.SKIP_TILL_ANY_MATCH
         or isinstance(query.window, EventWindow)
     )
