@@ -133,6 +133,7 @@ def _model(rng: random.Random, names: str, kinds: list[bool]) -> LossModel:
         gaps=gaps,
         priors={name: rng.choice((0.5, 0.9, 1.0)) for name in names} if has_priors else {},
         skip_gaps={name: _gap(rng, few) for name in names if rng.random() < 0.3},
+        background={name: rng.choice((3, 40, 500)) for name in names if rng.random() < 0.4},
         component_loss={name: rng.choice((0.0, 0.2)) for name in names if rng.random() < 0.15},
         reader_loss={reader: rng.choice((0.02, 0.1, 0.25)) for reader in READERS} if rng.random() < 0.4 else {},
         reader=rng.choice(("reader", "type")),

@@ -1,6 +1,6 @@
 """docs/semantics.md, "Incomplete streams": every path, its score (AYAC section 3) and its probability.
 
-Paths are enumerated, integrals are done by scipy's quadrature, subsets are summed one by one. Nothing here is fast.
+Paths are enumerated and integrals are done by scipy's quadrature. Nothing here is fast.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from scipy import integrate, special
 
 from ouzel.lang import parse, syntax
 from ouzel.lang.syntax import Expr, OutputForm, Query, Reference
+from tests.oracle import posterior
 from tests.oracle.conditions import Component, Conditions, Conjunct
 from tests.oracle.events import Event, EventTypes, follows, in_stream_order
 from tests.oracle.expressions import (
@@ -79,14 +80,19 @@ class Gap:
     kinks: tuple[float, ...] = ()
 
 
+def ticks_of(value: Any, ticks_per_second: int | None) -> float:
+    """A length out of a model's JSON, in ticks."""
+    if isinstance(value, Mapping):
+        assert ticks_per_second is not None
+        return float(value["ns"] * ticks_per_second / NANOSECONDS_PER_SECOND)
+    return float(value)
+
+
 def gap_of(stored: Mapping[str, Any], ticks_per_second: int | None) -> Gap:
     """A gap out of a model's JSON, in ticks."""
 
     def ticks(value: Any) -> float:
-        if isinstance(value, Mapping):
-            assert ticks_per_second is not None
-            return value["ns"] * ticks_per_second / NANOSECONDS_PER_SECOND
-        return float(value)
+        return ticks_of(value, ticks_per_second)
 
     family = stored["family"]
     if family == "exponential":
@@ -122,31 +128,6 @@ def integral(function: Callable[[float], float], end: float, kinks: Iterable[flo
     return sum(integrate.quad(function, low, high, limit=200, epsabs=1e-13, epsrel=1e-10)[0] for low, high in pieces)
 
 
-def density_of_sum(gaps: Sequence[Gap], at: float) -> float:
-    """The density at a time of the sum of several gaps."""
-    first, *rest = gaps
-    if not rest:
-        return first.density(at)
-    kinks = [*first.kinks, *(at - kink for kink in sums_of_kinks(rest)), at / 2]
-    return integral(lambda t: first.density(t) * density_of_sum(rest, at - t), at, kinks)
-
-
-def sums_of_kinks(gaps: Sequence[Gap]) -> set[float]:
-    sums = {0.0}
-    for gap in gaps:
-        sums |= {total + kink for total in sums for kink in gap.kinks}
-    return sums
-
-
-def probability_of_sum_below(gaps: Sequence[Gap], limit: float) -> float:
-    """P(the gaps sum to less than a limit)."""
-    first, *rest = gaps
-    if not rest:
-        return first.cdf(limit)
-    kinks = [*first.kinks, *(limit - kink for kink in sums_of_kinks(rest))]
-    return integral(lambda t: first.density(t) * probability_of_sum_below(rest, limit - t), limit, kinks)
-
-
 # ── Paths ──────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -156,7 +137,7 @@ class Incomplete:
     events: tuple[Event, ...]
     model: Mapping[str, Any]
     # Integrals that were done already: many paths share an edge.
-    known: dict[Any, float] = field(default_factory=dict, compare=False)
+    known: dict[Any, Any] = field(default_factory=dict, compare=False)
 
     @property
     def query(self) -> Query:
@@ -188,13 +169,12 @@ class Incomplete:
         threshold = self.query.threshold
         assert threshold is not None
         least = float(evaluate(threshold.value, self.conditions.scope({})))
-        paths = list(self.paths())
         reported = []
-        for path in paths:
-            score, losses = self.score(path)
+        for path in self.paths():
+            score = self.score(path)
             if not score > 0:
                 continue
-            probability = None if self._is_part_of_fuller(path, paths) else self.probability(path, losses)
+            probability = self.probability(path)
             worth = probability if threshold.on_probability else score
             if worth is not None and worth >= least:
                 reported.append(self._explanation(path, score, probability))
@@ -202,16 +182,16 @@ class Incomplete:
             return list(self._best(reported, threshold.on_probability))
         return reported
 
-    def _is_part_of_fuller(self, path: Path, paths: Sequence[Path]) -> bool:
-        """ "Where another path with the same last event binds a proper superset." """
-        return any(
-            other != path and all(mine is None or mine == theirs for mine, theirs in zip(path, other, strict=True))
-            for other in paths
-        )
-
     def paths(self) -> Iterator[Path]:
-        """Every choice of events that satisfies order, types, predicates, window and negation, where "any positive
-        component but the last may be missing"."""
+        """Every choice of events that satisfies order, types, predicates, window and negation."""
+        return (path for path in self.bindings if not self._is_forbidden(self.bound(path)))
+
+    @cached_property
+    def bindings(self) -> list[Path]:
+        """The same without negation, where "any positive component but the last may be missing"."""
+        return list(self._bindings())
+
+    def _bindings(self) -> Iterator[Path]:
 
         def chosen(number: int, after: Event | None) -> Iterator[Path]:
             if number == len(self.positives):
@@ -230,7 +210,7 @@ class Incomplete:
             bound = self.bound(path)
             first, last = next(iter(bound.values())), bound[self.positives[-1].name]
             # "WITHIN is strict, as everywhere."
-            if last.end - first.start < self.window and self._holds(bound) and not self._is_forbidden(bound):
+            if last.end - first.start < self.window and self._holds(bound):
                 yield path
 
     def bound(self, path: Path) -> dict[str, Event]:
@@ -275,18 +255,24 @@ class Incomplete:
         for component in self.conditions.components:
             if not component.negated:
                 continue
-            after, before = self._interval(component, bound)
-            about_it = [c for c in self.conditions.conjuncts if component.name in c.names]
-            for event in self.events:
-                if not (component.is_of_right_type(event) and after < event.start and event.end < before):
-                    continue
-                with_it = {**bound, component.name: event}
-                if self.conditions.are_equivalent(list(with_it.values())) and all(
-                    any(self.comparison_holds(comparison, with_it) for comparison in conjunct.comparisons)
-                    for conjunct in about_it
-                ):
-                    return True
+            if self.observed(component, bound, *self._interval(component, bound)):
+                return True
         return False
+
+    def observed(self, component: Component, bound: Mapping[str, Event], after: int, before: int) -> list[Event]:
+        """The events of a negative component between two times that satisfy its conditions."""
+        about_it = [c for c in self.conditions.conjuncts if component.name in c.names]
+        found = []
+        for event in self.events:
+            if not (component.is_of_right_type(event) and after < event.start and event.end < before):
+                continue
+            with_it = {**bound, component.name: event}
+            if self.conditions.are_equivalent(list(with_it.values())) and all(
+                any(self.comparison_holds(comparison, with_it) for comparison in conjunct.comparisons)
+                for conjunct in about_it
+            ):
+                found.append(event)
+        return found
 
     def _interval(self, component: Component, bound: Mapping[str, Event]) -> tuple[int, int]:
         number = {c.name: c.number for c in self.positives}
@@ -346,16 +332,14 @@ class Incomplete:
 
     # ── Score ──────────────────────────────────────────────────────────────────────────────────────
 
-    def score(self, path: Path) -> tuple[float, dict[str, float]]:
-        """ "A path that satisfies several disjuncts is one, with the largest score"; and with its loss rates."""
+    def score(self, path: Path) -> float:
+        """ "A path that satisfies several disjuncts is one, with the largest score"."""
         bound = self.bound(path)
-        best: tuple[float, dict[str, float]] = (0.0, {})
+        best = 0.0
         for disjunct in self.disjuncts:
             if all(self.comparison_holds(comparison, bound) for comparison in disjunct):
                 losses = self.losses(disjunct)
-                score = math.prod(self._edge_score(*edge, losses) for edge in self.edges(path))
-                if score > best[0]:
-                    best = (score, losses)
+                best = max(best, math.prod(self._edge_score(*edge, losses) for edge in self.edges(path)))
         return best
 
     def edges(self, path: Path) -> Iterator[tuple[int, int, int]]:
@@ -378,7 +362,7 @@ class Incomplete:
         names = tuple(c.name for c in missing)
         return rates * negatives * self._once((names, time), lambda: self._nested(names, float(time)))
 
-    def _once(self, key: Any, compute: Callable[[], float]) -> float:
+    def _once(self, key: Any, compute: Callable[[], Any]) -> Any:
         if key not in self.known:
             self.known[key] = compute()
         return self.known[key]
@@ -413,65 +397,50 @@ class Incomplete:
 
     # ── Probability ────────────────────────────────────────────────────────────────────────────────
 
-    def probability(self, path: Path, losses: Mapping[str, float]) -> float | None:
-        found = 1.0
-        for source, target, time in self.edges(path):
-            missing = [component.name for component in self.positives[source + 1 : target]]
-            if missing and not self._knows_enough(losses):
-                # "π must be given or fitted."
-                return None
-            if missing:
-                stretch = self._leading if source < 0 else self._stretch
-                key = (source, target, time, tuple(losses.values()))
-                found *= self._once(key, lambda: stretch(source, target, float(time), losses))  # noqa: B023
-            for negative in self._negatives_between(source, target):
-                found *= self.not_happened(negative, time, losses)
-        return found
-
-    def _knows_enough(self, losses: Mapping[str, float]) -> bool:
-        may_be_missing = [c.name for c in self.positives[:-1] if losses[c.name] > 0]
-        return all(name in self.model["priors"] for name in may_be_missing) and all(
-            c.name in self.model["gaps"] for c in self.positives[1:]
+    @cached_property
+    def chain(self) -> posterior.Chain:
+        """ "If alternatives of WHERE imply different loss rates, each component has its highest"."""
+        rates = [self.losses(disjunct) for disjunct in self.disjuncts]
+        return posterior.Chain(
+            tuple(c.name for c in self.conditions.components),
+            {c.name: c.negated for c in self.conditions.components},
+            {c.name: max(losses[c.name] for losses in rates) for c in self.conditions.components},
+            self.model,
+            lambda stored: ticks_of(stored, self.conditions.settings.ticks_per_second),
+            self.window,
         )
 
-    def _leading(self, source: int, target: int, time: float, losses: Mapping[str, float]) -> float:
-        """ "Leading ones: Π επ/(επ+1-π) · P(their gaps sum to less than T - (last.end - first bound.start))": the
-        gaps from the first missing one to the first bound one."""
-        share = 1.0
-        for component in self.positives[:target]:
-            prior = self.model["priors"][component.name]
-            lost = losses[component.name] * prior
-            share *= lost / (lost + 1 - prior) if lost + 1 - prior > 0 else 0.0
-        gaps = [self.gap(component.name) for component in self.positives[1 : target + 1]]
-        return share * probability_of_sum_below(gaps, time) if share else 0.0
+    def probability(self, path: Path) -> float | None:
+        """The share of a path in the weight of all explanations of its last event."""
+        if self.chain.lacks():
+            return None
+        last = self.events[path[-1]]  # type: ignore[index]
+        explanations = self._once(
+            ("explanations", path[-1]),
+            lambda: list(
+                posterior.choices(
+                    self.chain,
+                    [
+                        {place: event for place, event in enumerate(other[:-1]) if event is not None}
+                        for other in self.bindings
+                        if other[-1] == path[-1]
+                    ],
+                )
+            ),
+        )
 
-    def _stretch(self, source: int, target: int, time: float, losses: Mapping[str, float]) -> float:
-        """ "Sum over the subsets H of it that happened: Π_H επ · Π_notH (1-π) · density at T of the summed gaps, the
-        gap after skipped ones being g of the last skipped; probability = weight(all) / sum, 0/0 = 0"."""
-        places = range(source + 1, target)
-        total = whole = 0.0
-        for happened in itertools.product((True, False), repeat=len(places)):
-            weight = 1.0
-            gaps = []
-            before_happened = True
-            for place, it_happened in zip([*places, target], [*happened, True], strict=True):
-                name = self.positives[place].name
-                if place != target:
-                    prior = self.model["priors"][name]
-                    weight *= losses[name] * prior if it_happened else 1 - prior
-                if it_happened:
-                    skipped = self.positives[place - 1].name
-                    gaps.append(self.gap(name) if before_happened else self._skip_gap(skipped, name))
-                before_happened = it_happened
-            weight *= density_of_sum(gaps, time) if weight else 0.0
-            total += weight
-            whole = weight if all(happened) else whole
-        return whole / total if total > 0 else 0.0
+        def times(place: int, chosen: Any) -> tuple[int, int]:
+            event = last if chosen == "last" else self.events[chosen]
+            return event.start, event.end
 
-    def _skip_gap(self, skipped: str, following: str) -> Gap:
-        """ "The next gap is g_i (given or fitted; f_{i+1} by default)." """
-        stored = self.model["skip_gaps"].get(skipped, self.model["gaps"].get(following))
-        return _cached_gap(json.dumps(stored), self.conditions.settings.ticks_per_second)
+        def observed(choice: posterior.Choice, name: str, after: int, before: int) -> list[int]:
+            events = [*(event if isinstance(event, int) else None for event in choice), path[-1]]
+            return [
+                e.start for e in self.observed(self.conditions.by_name[name], self.bound(tuple(events)), after, before)
+            ]
+
+        chosen = tuple(posterior.LOST if event is None else event for event in path[:-1])
+        return posterior.probability(self.chain, chosen, explanations, times, last.end - self.window, observed)
 
     # ── Output ─────────────────────────────────────────────────────────────────────────────────────
 

@@ -51,6 +51,10 @@ class Engine(ABC):
     def check_stream(self, query: Any, off: Collection[str]) -> None:  # noqa: B027  WITHIN bounds most engines
         """Raise QueryError for a query whose state would grow without bound on a stream."""
 
+    def lacking_in_model(self, query: Any, model: LossModel) -> str | None:
+        """What the answer of a query lacks because the model lacks it, as a sentence."""
+        return None
+
     def not_by_time(self, plan: Any) -> str:
         """Why `match` never divides the events of a query by time over threads; empty if it may.
 

@@ -1,5 +1,5 @@
-"""Functions as polynomials on pieces: on panels, for the integrals of AYAC's section 3, and lookup tables of a function
-of an integer number of ticks.
+"""Functions as polynomials on pieces: on panels, for integrals and convolutions, and lookup tables of a function of an
+integer number of ticks.
 
 A *panel* is the interval between two neighbouring breaks. A function is stored by its values at the Gauss points of
 each panel, or by their logarithms if those are smoother, so that tails keep their relative precision.
@@ -12,7 +12,7 @@ ticks, whose values are exact. Values that are exactly 0 and constant functions 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -37,31 +37,48 @@ _INTEGRATION = (
     )
     @ _TO_COEFFICIENTS
 )  # fmt: skip
-# Neighbouring breaks differ by at least this factor, unless the density jumps there.
-_RATIO_MIN = 1.25
-_KINKS_MAX = 300
+_LEGENDRE_TO_POWERS = np.stack(
+    [np.pad(legendre.leg2poly(row), (0, _DEGREE))[:_DEGREE] for row in np.eye(_DEGREE)], axis=1
+)
+_GAUSS = _GAUSS_NODES, _WEIGHTS
+_FEWER_GAUSS = legendre.leggauss(8)
+_MANY_PIECES = 60
+# Panels are halved until the last coefficients are below this share of the values, or there are too many of them.
+_UNRESOLVED = 1e-9
+_PANELS_MAX = 120
+_HALVINGS_MAX = 40
 # The number of values computed at once, so that convolutions do not fill the memory.
 _CHUNK_VALUES = 4_000_000
 
 
-def breaks_for(landmarks: Iterable[float], kinks: Sequence[float], width: float) -> Array:
-    """Panels of (0, width] that resolve every landmark, and also the kinks of a sum of up to three gaps."""
-    sums = {0.0}
-    for _ in range(3):
-        sums |= {a + kink for a in sums for kink in kinks}
-        if len(sums) > _KINKS_MAX:
-            break
-    exact = sorted(point for point in sums if 0 < point < width)
-    loose = sorted({*landmarks, *(width * 2.0**-k for k in range(1, 9)), *(width * k / 4 for k in range(1, 4))})
-    kept = list(exact)
-    for point in loose:
-        # Landmarks of several gaps that nearly coincide make one panel.
+def breaks_for(points: Iterable[float], width: float) -> Array:
+    """Panels of (0, width] that end at every given point, with ends at most a factor 2 apart."""
+    inside = sorted({point for point in points if 0 < point < width})
+    lowest = inside[0] if inside else width / 2
+    doubled = [lowest * 2.0**k for k in range(1, max(1, int(np.ceil(np.log2(width / lowest)))))]
+    kept = list(inside)
+    for point in doubled:
         near = bisect.bisect(kept, point)
-        clear_below = near == 0 or point > kept[near - 1] * _RATIO_MIN
-        clear_above = point * _RATIO_MIN < (kept[near] if near < len(kept) else width)
-        if point > 0 and clear_below and clear_above:
+        clear_below = point > kept[near - 1] * 1.25 if near else True
+        if clear_below and point * 1.25 < (kept[near] if near < len(kept) else width):
             kept.insert(near, point)
     return np.array([0.0, *kept, width])
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A function that is smooth between neighbouring breaks, which begin with 0 and end with its width.
+
+    It or its derivatives jump at `kinks`. `marks` are a few points between which it is not small.
+    """
+
+    function: Function
+    breaks: Array
+    kinks: tuple[float, ...] = ()
+    marks: tuple[float, ...] = ()
+
+    def __call__(self, t: Array) -> Array:
+        return self.function(t)
 
 
 class Panels:
@@ -75,13 +92,8 @@ class Panels:
     def __init__(self, breaks: Array, values: Array) -> None:
         self.breaks = breaks
         self.values = values
-        lowest = values.min(axis=1)
-        plain = values @ _TO_COEFFICIENTS.T
-        logarithms = np.log(np.where(values > 0, values, 1.0)) @ _TO_COEFFICIENTS.T
-        # The relative truncation error of each representation: take the better one.
-        left_out = np.abs(plain[:, -3:]).max(axis=1)
-        self._logarithmic = (lowest > 0) & (np.abs(logarithms[:, -3:]).max(axis=1) * lowest < left_out)
-        self._coefficients = np.where(self._logarithmic[:, None], logarithms, plain)
+        self._logarithmic, coefficients, _ = _fit_panels(values)
+        self._powers = np.ascontiguousarray((coefficients @ _LEGENDRE_TO_POWERS.T).T)
 
     @staticmethod
     def nodes(breaks: Array) -> Array:
@@ -93,11 +105,40 @@ class Panels:
     def of(cls, function: Function, breaks: Array) -> Panels:
         return cls(breaks, function(cls.nodes(breaks).ravel()).reshape(-1, _DEGREE))
 
+    @classmethod
+    def resolving(cls, function: Function, breaks: Array) -> Panels:
+        """Panels that are halved until they resolve the function."""
+        done_breaks: list[float] = []
+        done_values: list[Array] = []
+        low, high = breaks[:-1], breaks[1:]
+        largest = 0.0
+        for halving in range(_HALVINGS_MAX):
+            ends = np.stack([low, high], axis=1)
+            middle, half = ends.mean(axis=1), (high - low) / 2
+            nodes = middle[:, None] + half[:, None] * _GAUSS_NODES
+            values = function(nodes.ravel()).reshape(nodes.shape)
+            largest = max(largest, float(values.max(initial=0.0)))
+            _, _, error = _fit_panels(values)
+            allowed = _UNRESOLVED * (np.abs(values).max(axis=1) + 1e-6 * largest)
+            fits = error <= allowed
+            if len(low) + len(done_breaks) > _PANELS_MAX or halving == _HALVINGS_MAX - 1:
+                fits[:] = True
+            done_breaks += low[fits].tolist()
+            done_values += list(values[fits])
+            low, high, middle = low[~fits], high[~fits], middle[~fits]
+            if not len(low):
+                break
+            low, high = np.concatenate([low, middle]), np.concatenate([middle, high])
+        order = np.argsort(done_breaks)
+        return cls(np.array([*np.array(done_breaks)[order], breaks[-1]]), np.array(done_values)[order])
+
     def __call__(self, t: Array) -> Array:
-        panel = np.clip(np.searchsorted(self.breaks, t, side="left") - 1, 0, len(self.breaks) - 2)
+        panel = np.clip(np.searchsorted(self.breaks, t, side="right") - 1, 0, len(self.breaks) - 2)
         low, high = self.breaks[panel], self.breaks[panel + 1]
         x = np.clip((2 * t - low - high) / (high - low), -1.0, 1.0)
-        value = legendre.legval(x, np.moveaxis(self._coefficients[panel], -1, 0), tensor=False)
+        value = self._powers[-1][panel]
+        for powers in self._powers[-2::-1]:
+            value = value * x + powers[panel]
         logarithmic = self._logarithmic[panel]
         with np.errstate(over="ignore"):
             found = np.where(logarithmic, np.exp(np.where(logarithmic, value, 0.0)), np.maximum(value, 0.0))
@@ -112,31 +153,46 @@ class Panels:
         return Panels(self.breaks, np.maximum(before[:, None] + (product @ _INTEGRATION.T) * half, 0.0))
 
 
-def convolution(first: Function, second: Function, breaks: Array, at: Array) -> Array:
-    """∫ over (0, T) of first(t) second(T - t) dt for each T, with panels that suit both.
+def _fit_panels(values: Array) -> tuple[NDArray[np.bool_], Array, Array]:
+    """For each panel: whether logarithms are the better representation, its coefficients, and its truncation error."""
+    lowest = values.min(axis=1)
+    plain = values @ _TO_COEFFICIENTS.T
+    logarithms = np.log(np.where(values > 0, values, 1.0)) @ _TO_COEFFICIENTS.T
+    plain_error = np.abs(plain[:, -3:]).max(axis=1)
+    logarithm_error = np.abs(logarithms[:, -3:]).max(axis=1)
+    logarithmic = (lowest > 0) & (logarithm_error * lowest < plain_error)
+    error = np.where(logarithmic, logarithm_error * np.abs(values).max(axis=1), plain_error)
+    return logarithmic, np.where(logarithmic[:, None], logarithms, plain), error
+
+
+def convolution(first: Pieces, second: Pieces, at: Array) -> Array:
+    """∫ over (0, T) of first(t) second(T - t) dt for each T, with pieces that suit both.
 
     Each half is measured from its own end, so that a density that is infinite at 0 gets exact small arguments.
     """
-    return _half(first, second, breaks, at) + _half(second, first, breaks, at)
+    return _half(first, second, at) + _half(second, first, at)
 
 
-def _half(near: Function, far: Function, breaks: Array, at: Array) -> Array:
+def _half(near: Pieces, far: Pieces, at: Array) -> Array:
     """∫ over (0, T/2) of near(t) far(T - t) dt."""
     found = np.empty(len(at))
-    step = max(1, _CHUNK_VALUES // (2 * len(breaks) * _DEGREE))
+    count = len(near.breaks) + len(far.breaks)
+    # Many pieces are short, so fewer points in each do.
+    nodes, weights = _GAUSS if count < _MANY_PIECES else _FEWER_GAUSS
+    step = max(1, _CHUNK_VALUES // (count * len(nodes)))
     for low in range(0, len(at), step):
         ends = at[low : low + step, None]
-        pieces = np.concatenate([np.broadcast_to(breaks, (len(ends), len(breaks))), ends - breaks], axis=1)
+        pieces = np.concatenate(
+            [np.broadcast_to(near.breaks, (len(ends), len(near.breaks))), ends - far.breaks], axis=1
+        )
         pieces = np.sort(np.clip(pieces, 0.0, ends / 2), axis=1)
         half = np.diff(pieces, axis=1) / 2
-        middle = (pieces[:, 1:] + pieces[:, :-1]) / 2
-        t = middle[:, :, None] + half[:, :, None] * _GAUSS_NODES
-        weights = half[:, :, None] * _WEIGHTS
-        wanted = weights > 0
-        rest = np.broadcast_to(ends[:, :, None], t.shape) - t
-        product = np.zeros(t.shape)
-        product[wanted] = weights[wanted] * near(t[wanted]) * far(rest[wanted])
-        found[low : low + step] = product.sum(axis=(1, 2))
+        row, piece = np.nonzero(half > 0)
+        half = half[row, piece]
+        t = (pieces[row, piece] + half)[:, None] + half[:, None] * nodes
+        rest = ends[row] - t
+        values = near(t.ravel()) * far(rest.ravel())
+        found[low : low + step] = np.bincount(row, (values.reshape(t.shape) @ weights) * half, len(ends))
     return found
 
 
@@ -177,6 +233,7 @@ class Curve:
     ceiling: Array
     trend: Trend
     best: float
+    largest: float = 1.0
 
     @property
     def constant(self) -> float | None:
@@ -194,32 +251,41 @@ class Curve:
         for k in range(COEFFICIENTS - 1, -1, -1):
             value = value * x + self.coefficients[piece, k]
         offset = np.clip(t - self.low[piece], 0, COEFFICIENTS - 1)
-        return np.where(listed, self.coefficients[piece, offset], np.clip(value, 0.0, 1.0))
+        return np.where(listed, self.coefficients[piece, offset], np.clip(value, 0.0, self.largest))
 
 
-def build_curve(function: Callable[[Array], Array], window: int, trend: Trend = Trend.NEITHER) -> Curve:
-    """Tabulate a function with values in [0, 1].
+def build_curve(
+    function: Callable[[Array], Array],
+    window: int,
+    trend: Trend = Trend.NEITHER,
+    *,
+    kinks: Iterable[float] = (),
+    largest: float = 1.0,
+    absolute: float = ERROR_ABSOLUTE,
+) -> Curve:
+    """Tabulate a function with values in [0, `largest`]. No piece crosses a kink.
 
     >>> curve = build_curve(lambda t: 1 - np.exp(-t / 5e9), 10**11, Trend.RISING)
     >>> len(curve.low) < 60, bool(abs(curve(np.array([10**9]))[0] - 0.18126924692201815) < 1e-9)
     (True, True)
     """
     done: list[tuple[int, float, float, Array, float]] = []
-    pending = np.array([[1, window]], np.int64)
+    starts = np.array([1, *sorted({int(np.ceil(kink)) for kink in kinks if 1 < kink <= window})], np.int64)
+    pending = np.stack([starts, np.append(starts[1:] - 1, window)], axis=1)
     while len(pending):
         few = pending[:, 1] - pending[:, 0] < COEFFICIENTS
         done += _listed(function, pending[few])
         pending = pending[~few]
         if len(pending):
-            fits, made = _fitted(function, pending)
+            fits, made = _fitted(function, pending, absolute)
             done += made
             low, high = pending[~fits].T
             middle = (low + high) // 2
             pending = np.concatenate([np.stack([low, middle], axis=1), np.stack([middle + 1, high], axis=1)])
     done.sort(key=lambda piece: piece[0])
     low, middle, half, coefficients, highest = (np.array(column) for column in zip(*done, strict=True))
-    ceiling = np.maximum.accumulate(np.minimum(highest, 1.0))
-    return Curve(low, middle, half, coefficients, ceiling, trend, float(ceiling[-1]))
+    ceiling = np.maximum.accumulate(np.minimum(highest, largest))
+    return Curve(low, middle, half, coefficients, ceiling, trend, float(ceiling[-1]), largest)
 
 
 def _listed(
@@ -235,7 +301,7 @@ def _listed(
 
 
 def _fitted(
-    function: Callable[[Array], Array], pieces: NDArray[np.int64]
+    function: Callable[[Array], Array], pieces: NDArray[np.int64], absolute: float
 ) -> tuple[NDArray[np.bool_], list[tuple[int, float, float, Array, float]]]:
     """The pieces that a polynomial fits, and those polynomials."""
     middle, half = (pieces[:, 0] + pieces[:, 1]) / 2, (pieces[:, 1] - pieces[:, 0]) / 2
@@ -244,7 +310,7 @@ def _fitted(
     nodes, between = values[:, :COEFFICIENTS], values[:, COEFFICIENTS:]
     coefficients = nodes @ _TO_CHEBYSHEV.T
     error = np.abs(coefficients @ chebyshev.chebvander(_BETWEEN, COEFFICIENTS - 1).T - between)
-    allowed = _CHECKED_SHARE * np.maximum(ERROR_RELATIVE * np.abs(between), ERROR_ABSOLUTE)
+    allowed = _CHECKED_SHARE * np.maximum(ERROR_RELATIVE * np.abs(between), absolute)
     fits = (error <= allowed).all(axis=1)
     # A value that is exactly 0 decides whether a path is reported, so it is never smoothed.
     zero = values == 0

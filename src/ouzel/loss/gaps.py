@@ -71,12 +71,13 @@ def number_of(given: Any, what: str) -> float:
     return float(given)
 
 
-def _ticks(length: Length, tick_ns: int | None, what: str) -> float:
+def in_ticks(length: GivenLength, tick_ns: int | None, what: str) -> float:
+    """A checked length in ticks."""
     if not isinstance(length, Duration):
-        return length
+        return _known(length)
     if tick_ns is None:
         raise InputError(
-            f"{what} of a gap has a unit, but the time column holds bare numbers; give ",
+            f"{what} has a unit, but the time column holds bare numbers; give ",
             argument("time_unit"),
             " to say what they count, or a number of ticks",
         )
@@ -97,9 +98,9 @@ class Gap(ABC):
         for name in self.lengths:
             value = getattr(self, name)
             if isinstance(value, tuple):
-                changed[name] = tuple(_ticks(item, tick_ns, f"'{name}'") for item in value)
+                changed[name] = tuple(in_ticks(item, tick_ns, f"'{name}' of a gap") for item in value)
             else:
-                changed[name] = _ticks(value, tick_ns, f"'{name}'")
+                changed[name] = in_ticks(value, tick_ns, f"'{name}' of a gap")
         return replace(self, **changed)
 
     @abstractmethod
@@ -129,7 +130,7 @@ class Gap(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {"family": self.family, **{f.name: _plain(getattr(self, f.name)) for f in fields(self)}}
+        return {"family": self.family, **{f.name: plain(getattr(self, f.name)) for f in fields(self)}}
 
     @abstractmethod
     def sample(self, rng: np.random.Generator, count: int) -> Array:
@@ -150,11 +151,12 @@ def _known(length: GivenLength) -> float:
     return length
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Lengths as JSON holds them."""
     if isinstance(value, Duration):
         return {"ns": value.nanoseconds}
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return value
 
 
@@ -372,17 +374,18 @@ def gap_from_dict(stored: Mapping[str, Any]) -> Gap:
     if family is None:
         raise InputError(f"there is no gap distribution '{stored.get('family')}'; there are {', '.join(FAMILIES)}")
     names = {f.name for f in fields(family)}
-    given = {name: _stored(value) for name, value in stored.items() if name != "family"}
+    given = {name: from_plain(value) for name, value in stored.items() if name != "family"}
     if set(given) != names:
         raise InputError(f"the gap {family.family} has {', '.join(sorted(names))}, not {', '.join(sorted(given))}")
     return family(**given)
 
 
-def _stored(value: Any) -> Any:
+def from_plain(value: Any) -> Any:
+    """What `plain` wrote."""
     if isinstance(value, Mapping):
         return Duration(number_of(value.get("ns"), "a duration"))
     if isinstance(value, list):
-        return tuple(_stored(item) for item in value)
+        return tuple(from_plain(item) for item in value)
     return value
 
 

@@ -22,11 +22,16 @@ from ouzel.loss.gaps import (
     Exponential,
     Gamma,
     Gap,
+    GivenLength,
     Histogram,
     LogNormal,
     Uniform,
+    from_plain,
     gap_from_dict,
+    in_ticks,
+    length_of,
     number_of,
+    plain,
 )
 
 Array = NDArray[np.float64]
@@ -225,7 +230,8 @@ class LossModel:
 
     `gaps` maps a variable to the time between the positive component before it and itself. Negative components need
     one; the first component needs none. `priors` give the probability that each component happens at all, and
-    `skip_gaps` the time to the next component if it does not. `probability` needs priors, `score` does not.
+    `skip_gaps` the time to the next component if it does not. `background` is the mean time, for each key, between
+    events that fit a component and belong to no match. `probability` needs priors, `score` does not.
 
     >>> from ouzel.loss import Exponential
     >>> model = LossModel(0.05, gaps={"c": Exponential("20 min")}, priors={"a": 0.9})
@@ -237,6 +243,7 @@ class LossModel:
     gaps: Mapping[str, Gap] = field(default_factory=dict)
     priors: Mapping[str, float] = field(default_factory=dict)
     skip_gaps: Mapping[str, Gap] = field(default_factory=dict)
+    background: Mapping[str, GivenLength] = field(default_factory=dict)
     component_loss: Mapping[str, float] = field(default_factory=dict)
     reader_loss: Mapping[str, float] = field(default_factory=dict)
     reader: str = "reader"
@@ -255,6 +262,12 @@ class LossModel:
                 if not isinstance(gap, Gap):
                     raise InputError(f"{name}[{key!r}] must be a gap such as Exponential('5 min'), got {gap!r}")
             object.__setattr__(self, name, dict(given))
+        given = _mapping(self.background, "background")
+        background = {str(key): length_of(value, f"background[{key!r}]") for key, value in given.items()}
+        for key, value in background.items():
+            if not (value.nanoseconds if isinstance(value, Duration) else value) > 0:
+                raise InputError(f"background[{key!r}] must be a mean time above 0, got {given[key]!r}")
+        object.__setattr__(self, "background", background)
         if not isinstance(self.reader, str):
             raise InputError(f"reader must be the name of an attribute, got {self.reader!r}")
 
@@ -268,6 +281,11 @@ class LossModel:
         if readers is None or not self.reader_loss:
             return self.loss
         return max((self.reader_loss.get(reader, self.loss) for reader in readers), default=0.0)
+
+    def background_of(self, component: str, tick_ns: int | None) -> float | None:
+        """The mean ticks between background events that fit a component; None if the model does not say."""
+        given = self.background.get(component)
+        return None if given is None else in_ticks(given, tick_ns, f"background[{component!r}]")
 
     @classmethod
     def fit(
@@ -310,6 +328,7 @@ class LossModel:
                 "reader_loss": dict(self.reader_loss),
                 "reader": self.reader,
                 "priors": dict(self.priors),
+                "background": {name: plain(length) for name, length in self.background.items()},
                 "gaps": {name: gap.to_dict() for name, gap in self.gaps.items()},
                 "skip_gaps": {name: gap.to_dict() for name, gap in self.skip_gaps.items()},
             },
@@ -333,6 +352,8 @@ class LossModel:
             raise InputError(f"a loss model has no '{sorted(unknown)[0]}'")
         for name in ("gaps", "skip_gaps"):
             fields[name] = {key: gap_from_dict(gap) for key, gap in _mapping(fields.get(name, {}), name).items()}
+        background = _mapping(fields.get("background", {}), "background")
+        fields["background"] = {key: from_plain(value) for key, value in background.items()}
         return cls(**fields)
 
     def plot(self, path: str | None = None, *, components: Sequence[str] | None = None) -> Any:

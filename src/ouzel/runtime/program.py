@@ -273,7 +273,7 @@ def make_program(
     for query in bound:
         check_model(query, model)
         check_order(query, layout)
-    for sentence in names_without_use(bound, model):
+    for sentence in (*names_without_use(bound, model), *_lacking(bound, model)):
         warnings.warn(sentence, ModelWarning, stacklevel=6)
     return Program(
         bound, layout, limits or Limits(), tuple(rules_off), statistics or Statistics(), algebra, model, row_patterns
@@ -301,6 +301,16 @@ def check_model(query: BoundQuery, model: LossModel | None) -> None:
         )
 
 
+def _lacking(queries: Iterable[BoundQuery], model: LossModel | None) -> Iterator[str]:
+    """A sentence for each query whose probabilities are null although the model has priors."""
+    if model is None or not model.priors:
+        return
+    for query in queries:
+        sentence = choose(query).lacking_in_model(query, model)
+        if sentence is not None:
+            yield sentence
+
+
 def names_without_use(queries: Iterable[BoundQuery], model: LossModel | None) -> Iterator[str]:
     """A sentence for each name in a model that no component has. It is a warning, because a model may serve several
     queries; but a misspelt name would change scores silently."""
@@ -308,7 +318,7 @@ def names_without_use(queries: Iterable[BoundQuery], model: LossModel | None) ->
     known = {component.variable for query in lossy for component in query.components}
     if model is None or not lossy:
         return
-    for where in ("gaps", "priors", "skip_gaps", "component_loss"):
+    for where in ("gaps", "priors", "skip_gaps", "background", "component_loss"):
         for name in getattr(model, where):
             if name not in known:
                 hint = nearest(name, known) or f"the components are {listed(sorted(known), 'and')}"

@@ -17,10 +17,14 @@ from ouzel.engines.incomplete.scores import (
     EdgeCurves,
     Rates,
     best_rates,
+    curve_tables,
     edge_curves,
     edges_of,
+    highest_rates,
+    lacking_for_probability,
     lossy_components,
     rates_of,
+    weights_of,
 )
 from ouzel.engines.incomplete.search import describe, rebase, rekey, scan
 from ouzel.engines.incomplete.tables import (
@@ -37,6 +41,7 @@ from ouzel.kernels.events import NO_LIMIT, Instances, Status
 from ouzel.kernels.order import gather
 from ouzel.kernels.rows import TICKS
 from ouzel.lang.syntax import OutputForm
+from ouzel.loss.curves import Curve
 from ouzel.loss.scoring import ENTRY
 from ouzel.plan.expressions import components_of
 from ouzel.plan.model import Plan
@@ -105,7 +110,7 @@ def refined(
 ) -> tuple[Explanations, np.ndarray]:
     """If the disjuncts of WHERE imply different loss rates: every path with its largest score, and the rows of those
     that still reach the threshold. Before this the scores are upper bounds."""
-    score, probability = np.zeros(found.count), np.zeros(found.count)
+    score = np.zeros(found.count)
     position = {c.position: i for i, c in enumerate(query.positives)}
     for missing, rows in found.by_missing():
         local = [one[rows] for one in places]
@@ -118,16 +123,11 @@ def refined(
             for disjunct in one.disjuncts:
                 tests = [_test(comparison, absent, query, frame, known) for comparison in disjunct]
                 satisfied |= np.logical_and.reduce([np.ones(len(rows), bool), *tests])
-            scores, probabilities = _scores_and_probabilities(
-                found.slots[:, rows], found.ends[rows], own, instances, query
-            )
-            better = satisfied & (scores > score[rows])
-            score[rows] = np.where(better, scores, score[rows])
-            probability[rows] = np.where(better, probabilities, probability[rows])
-    probability = np.where(np.isnan(found.probability), np.nan, probability)
-    criterion = probability if found.threshold.on_probability else score
-    kept = np.flatnonzero((score > 0) & (criterion >= found.threshold.value))
-    return replace(found, score=score, probability=probability).chosen(kept), kept
+            scores = _scores(found.slots[:, rows], found.ends[rows], own, instances, query)
+            score[rows] = np.where(satisfied, np.maximum(scores, score[rows]), score[rows])
+    least = 0.0 if found.threshold.on_probability else found.threshold.value
+    kept = np.flatnonzero((score > 0) & (score >= least))
+    return replace(found, score=score).chosen(kept), kept
 
 
 def _test(
@@ -143,20 +143,17 @@ def _test(
     return known[comparison]
 
 
-def _scores_and_probabilities(
+def _scores(
     slots: np.ndarray, ends: np.ndarray, curves: EdgeCurves, instances: Instances, query: BoundQuery
-) -> tuple[np.ndarray, np.ndarray]:
-    """Score and probability of paths that bind the same components."""
+) -> np.ndarray:
+    """The scores of paths that bind the same components."""
     bound = [place for place in range(len(slots)) if slots[place, 0] >= 0]
     window = query.window.ticks  # type: ignore[union-attr]
-    score, probability = np.ones(slots.shape[1]), np.ones(slots.shape[1])
+    score = np.ones(slots.shape[1])
     for source, target in zip([ENTRY, *bound], bound, strict=False):
         before = ends - window if source == ENTRY else instances.end[slots[source]]
-        gap = instances.start[slots[target]] - before
-        score = score * curves.score(source, target)(gap)
-        factor = curves.probability(source, target)
-        probability = probability * (np.nan if factor is None else factor(gap))
-    return score, probability
+        score = score * curves.score(source, target)(instances.start[slots[target]] - before)
+    return score
 
 
 # ── OUTPUT BEST ────────────────────────────────────────────────────────────────────────────────────
@@ -227,9 +224,7 @@ class PathOutput:
             small = SmallAnswer(columns, self.schema.types[: len(columns)], layout.scale)
             self._small = small if small.writes_times else None
 
-    def of_slots(
-        self, growing: GrowingRows, base: int, numbers: np.ndarray, output: ArrivalOutput, on_probability: bool
-    ) -> pa.Table | None:
+    def of_slots(self, growing: GrowingRows, base: int, numbers: np.ndarray, output: ArrivalOutput) -> pa.Table | None:
         """Composite events of what the kernel wrote, for rows of small pushes; None if a column is computed."""
         if self._small is None:
             return None
@@ -238,9 +233,7 @@ class PathOutput:
         missing = np.empty(positions * count, np.int64)
         total = describe(output.slots, count, slots, offsets, missing)
         columns = self._small.arrays(growing, base, numbers, slots, count)
-        criterion, other = output.criterion[:count].copy(), output.other[:count].copy()
-        score, probability = (other, criterion) if on_probability else (criterion, other)
-        probability[output.subsumed[:count] != 0] = np.nan
+        score, probability = output.score[:count].copy(), output.probability[:count].copy()
         return self._completed(columns, offsets, missing[:total], score, probability)
 
     def table(self, table: pa.Table, ticks: np.ndarray, places: Sequence[np.ndarray], found: Explanations) -> pa.Table:
@@ -351,7 +344,9 @@ class IncompleteOperator(InstanceOperator):
         self._rates = rates_of(query, model)
         self._curves = [edge_curves(lossy_components(query, model, one.losses), window) for one in self._rates]
         best = edge_curves(lossy_components(query, model, best_rates(self._rates, query)), window)
-        self._tables = _tables(plan, lowered, best, limits)
+        highest = lossy_components(query, model, highest_rates(self._rates))
+        weights = edge_curves(highest, window) if lacking_for_probability(query, model) is None else None
+        self._tables = _tables(plan, lowered, best, weights, limits)
         self._state = new_state(self._tables, 0, 1)
         self._output = new_output(self._tables, _OUTPUT_MATCHES)
         if query.output.form is OutputForm.BEST:
@@ -408,13 +403,13 @@ class IncompleteOperator(InstanceOperator):
             return self.nothing
         read = self._buffer.store.open_rows if self._is_shown_as_found else None
         if read is not None:
-            made = self._paths.of_slots(*read, self._buffer.rows, self._output, self._threshold.on_probability)
+            made = self._paths.of_slots(*read, self._buffer.rows, self._output)
             if made is not None:
                 self._output.written[0] = 0
                 return Answer(made, NO_TICKS, NO_TICKS)
         found = self._found(count)
         self._output.written[0] = 0
-        if len(self._output.criterion) > 8 * _OUTPUT_MATCHES:
+        if len(self._output.score) > 8 * _OUTPUT_MATCHES:
             self._output = new_output(self._tables, _OUTPUT_MATCHES)
         # A missing component points to the row of the last one, which is never read.
         slots = np.where(found.slots >= 0, found.slots, found.slots[-1])
@@ -434,15 +429,13 @@ class IncompleteOperator(InstanceOperator):
         """A copy of what the kernel wrote, because its buffers are reused."""
         output = self._output
         slots = output.slots[:, :count].copy()
-        criterion, other = output.criterion[:count].copy(), output.other[:count].copy()
-        score, probability = (other, criterion) if self._threshold.on_probability else (criterion, other)
         first = slots[np.argmax(slots >= 0, axis=0), np.arange(count)]
         return Explanations(
             slots=slots,
             starts=gather(self._buffer.events.start, first),
             ends=output.match_end[:count].copy(),
-            score=score,
-            probability=np.where(output.subsumed[:count] != 0, np.nan, probability),
+            score=output.score[:count].copy(),
+            probability=output.probability[:count].copy(),
             threshold=self._threshold,
         )
 
@@ -468,28 +461,26 @@ class IncompleteOperator(InstanceOperator):
         return {counter.name.lower(): int(self._state.counters[counter]) for counter in ArrivalCounter}
 
 
-def _tables(plan: IncompletePlan, lowered: LoweredTests, curves: EdgeCurves, limits: Limits) -> ArrivalTables:
-    query, window = plan.query, plan.window_ticks
-    assert query.threshold is not None and window is not None
-    edges, curve_tables = edges_of(
-        query,
-        curves,
-        threshold=query.threshold.value,
-        on_probability=query.threshold.on_probability,
-        bounds=plan.bounds,
-    )
-    some_missing = any(edge.target - edge.source > 1 for edge in edges)
+def _tables(
+    plan: IncompletePlan, lowered: LoweredTests, curves: EdgeCurves, weights: EdgeCurves | None, limits: Limits
+) -> ArrivalTables:
+    query, window, threshold = plan.query, plan.window_ticks, plan.query.threshold
+    assert threshold is not None and window is not None
+    least_score = 0.0 if threshold.on_probability else threshold.value
+    listed: list[Curve] = []
+    edges = edges_of(query, curves, listed, threshold=least_score, bounds=plan.bounds)
+    made = None if weights is None else weights_of(query, weights, listed)
     return build_arrival_tables(
         [c.negated for c in query.components],
         window,
-        query.threshold.value,
+        least_score,
         edges,
-        curve_tables,
+        curve_tables(listed),
         lowered.tests,
         lowered.negative_tests,
         everywhere=[c.position for c in plan.unguarded],
         bounds=plan.bounds,
-        criterion_is_probability=query.threshold.on_probability,
-        find_subsumed=some_missing and curves.knows_probability,
+        least_probability=threshold.value if threshold.on_probability else 0.0,
+        weights=made,
         max_matches_per_timestamp=min(limits.max_matches_per_timestamp, NO_LIMIT),
     )

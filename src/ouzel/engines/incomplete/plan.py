@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ouzel.bind.model import Attribute, Bound, BoundQuery, Conjunct, Constant, Intrinsic, Operation, replaced
 from ouzel.bind.normal_form import is_junction
 from ouzel.engines import Engine
+from ouzel.engines.incomplete.scores import lacking_for_probability
 from ouzel.engines.incomplete.tables import ArrivalTest
 from ouzel.errors import QueryError
 from ouzel.kernels.predicate_tables import Alternative, Atom, Comparison
@@ -297,6 +298,10 @@ class _Incomplete(Engine):
     ) -> IncompletePlan:
         return build_incomplete(query, model, off)
 
+    def lacking_in_model(self, query: BoundQuery, model: LossModel) -> str | None:
+        lacking = lacking_for_probability(query, model)
+        return None if lacking is None else f"the probabilities of '{query.name}' are null: the model needs {lacking}"
+
     def explain(self, plan: IncompletePlan) -> Explanation:
         return explain(plan)
 
@@ -337,7 +342,11 @@ def explain(plan: IncompletePlan) -> Explanation:
             forbidding.append(f"no {label_of(negative)}{condition} between its nearest bound components")
         lines.append(OperatorLine("negation", tuple(forbidding)))
     on = "probability" if threshold.on_probability else "score"
-    lines.append(OperatorLine("threshold", (f"{on} of {threshold.value:g} or more",)))
+    known = [f"{on} of {threshold.value:g} or more"]
+    lacking = None if plan.model is None else lacking_for_probability(query, plan.model)
+    if lacking is not None:
+        known.append(f"probability is null: the model needs {lacking}")
+    lines.append(OperatorLine("threshold", tuple(known)))
     lines.append(OperatorLine("transformation", (f"{transformation_line(plan)}, missing, score, probability",)))
     because = "THRESHOLD: components may be missing, and every path has a score"
     return explained(plan, "arrivals", because, lines)

@@ -1,19 +1,20 @@
-"""Edges of a query over an incomplete stream and their scores: loss rates by disjunct, curves, pruned edges."""
+"""Edges of a query over an incomplete stream: loss rates by disjunct, curves of scores and weights, pruned edges."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
 from ouzel.bind.model import BOOL, Attribute, Bound, BoundQuery, Constant, Operation
 from ouzel.bind.normal_form import is_junction
-from ouzel.engines.incomplete.tables import SLACK, ArrivalEdge, CurveTables
+from ouzel.engines.incomplete.tables import SLACK, ArrivalEdge, ArrivalWeights, CurveTables, pair_of
 from ouzel.errors import InputError
 from ouzel.loss import LossModel
-from ouzel.loss.curves import COEFFICIENTS, Curve, Trend, build_curve
+from ouzel.loss.curves import COEFFICIENTS, Curve, Pieces, Trend, build_curve
+from ouzel.loss.posterior import Weights
 from ouzel.loss.scoring import ENTRY, Edge, LossyComponent, Scoring
 
 # Queries with loss rates by reader need the disjunctive form, which grows quickly.
@@ -55,6 +56,11 @@ def best_rates(rates: Sequence[Rates], query: BoundQuery) -> tuple[float, ...]:
     often."""
     columns = zip(*(one.losses for one in rates), strict=True)
     return tuple(min(c) if query.components[p].negated else max(c) for p, c in enumerate(columns))
+
+
+def highest_rates(rates: Sequence[Rates]) -> tuple[float, ...]:
+    """For probabilities: the highest rate of each component."""
+    return tuple(max(column) for column in zip(*(one.losses for one in rates), strict=True))
 
 
 def _disjuncts(query: BoundQuery) -> list[Disjunct]:
@@ -167,6 +173,7 @@ def lossy_components(query: BoundQuery, model: LossModel, losses: Sequence[float
                 None if gap is None else gap.in_ticks(tick_ns),
                 model.priors.get(component.variable),
                 None if skip is None else skip.in_ticks(tick_ns),
+                model.background_of(component.variable, tick_ns),
             )
         )
     first = query.positives[0].position
@@ -179,27 +186,22 @@ def lossy_components(query: BoundQuery, model: LossModel, losses: Sequence[float
                 f"give gaps={{'{component.variable}': …}} to the LossModel ({what})"
             )
     assert query.threshold is not None
-    if query.threshold.on_probability and not knows_probability(made):
-        lacking = _lacking_for_probability(made)
+    lacking = lacking_for_probability(query, model)
+    if query.threshold.on_probability and lacking is not None:
         raise InputError(f"query '{query.name}' has its threshold on probability, so the LossModel needs {lacking}")
     return tuple(made)
 
 
-def knows_probability(components: Sequence[LossyComponent]) -> bool:
-    """Whether the model has enough data for the probability of paths with missing components."""
-    return _lacking_for_probability(components) is None
-
-
-def _lacking_for_probability(components: Sequence[LossyComponent]) -> str | None:
-    positives = [c for c in components if not c.negated]
-    if all(c.loss == 0 for c in positives[:-1]):
-        return None
-    for component in positives[:-1]:
-        if component.loss > 0 and component.prior is None:
-            return f"a prior of '{component.name}': priors={{'{component.name}': …}}"
-    for component in positives[1:]:
-        if component.gap is None:
-            return f"the gap before '{component.name}': gaps={{'{component.name}': …}}"
+def lacking_for_probability(query: BoundQuery, model: LossModel) -> str | None:
+    """What the model must have to know probabilities, and has not."""
+    losses = highest_rates(rates_of(query, model))
+    names = [(component.variable, losses[component.position]) for component in query.positives]
+    for name, loss in names[:-1]:
+        if loss > 0 and name not in model.priors:
+            return f"a prior of '{name}': priors={{'{name}': …}}"
+    for name, _ in names[1:]:
+        if name not in model.gaps:
+            return f"the gap before '{name}': gaps={{'{name}': …}}"
     return None
 
 
@@ -211,30 +213,69 @@ class EdgeCurves:
 
     def __init__(self, components: tuple[LossyComponent, ...], window: int) -> None:
         self.scoring = Scoring(components, float(window))
-        self.knows_probability = knows_probability(components)
+        self._components = components
         self._window = window
         self._scores: dict[tuple[int, int], Curve] = {}
-        self._probabilities: dict[tuple[int, int], Curve] = {}
 
     def score(self, source: int, target: int) -> Curve:
         """The score of an edge as a function of the ticks between its ends."""
         if (source, target) not in self._scores:
             edge = self.scoring.edge(source, target)
-            made = build_curve(lambda t: self.scoring.score(edge, t), self._window, _trend(edge))
+            kinks = self.scoring.kinks(edge)
+            made = build_curve(lambda t: self.scoring.score(edge, t), self._window, _trend(edge), kinks=kinks)
             self._scores[source, target] = made
         return self._scores[source, target]
 
-    def probability(self, source: int, target: int) -> Curve | None:
-        """Its factor in the probability; None if the model has too little data."""
-        edge = self.scoring.edge(source, target)
-        if not edge.missing:
-            return self.score(source, target)
-        if not self.knows_probability:
-            return None
-        if (source, target) not in self._probabilities:
-            made = build_curve(lambda t: self.scoring.probability(edge, t), self._window)
-            self._probabilities[source, target] = made
-        return self._probabilities[source, target]
+    @cached_property
+    def weights(self) -> WeightCurves:
+        """The curves of the weights of explanations."""
+        return WeightCurves(self._components, self._window)
+
+
+class WeightCurves:
+    """The weights of a pattern's edges, and of its negatives by component, as curves."""
+
+    def __init__(self, components: Sequence[LossyComponent], window: int) -> None:
+        weights = Weights(components, float(window))
+        length = len(weights.positives)
+        self.edges: list[tuple[Curve, ...]] = []
+        for target in range(length):
+            for source in range(ENTRY, target):
+                made = (weights.path, weights.every, weights.nothing_between)
+                self.edges.append(tuple(_weight_curve(edge(source, target), window) for edge in made))
+        self.negatives: dict[int, tuple[Curve, ...]] = {}
+        for position, component in enumerate(components):
+            if component.negated:
+                kinks = () if component.gap is None else component.gap.kinks
+                functions = (weights.unobserved, weights.observed)
+                self.negatives[position] = tuple(
+                    build_curve(
+                        lambda t, f=function, c=component: f(c, t),  # type: ignore[misc]
+                        window,
+                        kinks=kinks,
+                        largest=np.inf,
+                        absolute=_WEIGHT_ERROR,
+                    )
+                    for function in functions
+                )
+        last = weights.positives[-1].prior
+        self.last_prior = 1.0 if last is None else last
+        # An upper bound of the weight of everything before a bound component.
+        self.best_path_ahead, self.best_ahead = np.zeros(length), np.zeros(length)
+        for kind, best in enumerate((self.best_path_ahead, self.best_ahead)):
+            for target in range(length):
+                best[target] = max(
+                    self.edges[pair_of(source, target)][kind].best * (1.0 if source == ENTRY else best[source])
+                    for source in range(ENTRY, target)
+                )
+
+
+# Weights of unlikely explanations are small, and their ratios count.
+_WEIGHT_ERROR = 1e-25
+
+
+def _weight_curve(weight: Pieces, window: int) -> Curve:
+    return build_curve(weight, window, kinks=weight.kinks, largest=np.inf, absolute=_WEIGHT_ERROR)
 
 
 def _trend(edge: Edge) -> Trend:
@@ -252,37 +293,49 @@ def edge_curves(components: tuple[LossyComponent, ...], window: int) -> EdgeCurv
 
 
 def edges_of(
-    query: BoundQuery, curves: EdgeCurves, *, threshold: float, on_probability: bool, bounds: bool
-) -> tuple[list[ArrivalEdge], CurveTables]:
-    """The edges that a path may take, without those that no path above the threshold can take (AYAC section 4)."""
+    query: BoundQuery, curves: EdgeCurves, listed: list[Curve], *, threshold: float, bounds: bool
+) -> list[ArrivalEdge]:
+    """The edges that a path may take, without those that no path above the threshold can take (AYAC section 4). Their
+    curves are added to `listed`."""
     length = len(query.positives)
-    listed: list[Curve] = []
     edges = []
     for target in range(length):
         for source in range(ENTRY, target):
             edge = curves.scoring.edge(source, target)
             losses = curves.scoring.best_losses(edge)
-            if losses == 0 or (bounds and not on_probability and losses * SLACK < threshold):
+            if losses == 0 or (bounds and losses * SLACK < threshold):
                 continue
-            score, probability = curves.score(source, target), curves.probability(source, target)
-            criterion, other = (probability, score) if on_probability else (score, probability)
-            assert criterion is not None, "checked when the plan is made"
-            if criterion.best == 0 or score.best == 0 or (bounds and criterion.best * SLACK < threshold):
+            score = curves.score(source, target)
+            if score.best == 0 or (bounds and score.best * SLACK < threshold):
                 continue
             before = query.positives[source].position if source != ENTRY else -1
             negatives = [n.position for n in query.negatives if before < n.position < query.positives[target].position]
-            edges.append(
-                ArrivalEdge(
-                    source, target, _number(criterion, listed), _number(other, listed), criterion.best, tuple(negatives)
-                )
-            )
-    return edges, _curve_tables(listed)
+            edges.append(ArrivalEdge(source, target, _number(score, listed), score.best, tuple(negatives)))
+    return edges
 
 
-def _number(curve: Curve | None, listed: list[Curve]) -> int | float:
-    """A constant as it is, otherwise the number of the curve in the list; NaN if it is not known."""
-    if curve is None:
-        return float("nan")
+def weights_of(query: BoundQuery, curves: EdgeCurves, listed: list[Curve]) -> ArrivalWeights:
+    """The weights of all edges. Their curves are added to `listed`."""
+    weights = curves.weights
+
+    def numbered(curves: Iterable[Curve]) -> list[int]:
+        listed.extend(curves := tuple(curves))
+        return list(range(len(listed) - len(curves), len(listed)))
+
+    negatives = np.full((len(query.components), 2), -1, np.int32)
+    for position, own in weights.negatives.items():
+        negatives[position] = numbered(own)
+    return ArrivalWeights(
+        np.array([numbered(own) for own in weights.edges], np.int32),
+        weights.best_path_ahead,
+        weights.best_ahead,
+        negatives,
+        weights.last_prior,
+    )
+
+
+def _number(curve: Curve, listed: list[Curve]) -> int | float:
+    """A constant as it is, otherwise the number of the curve in the list."""
     if curve.constant is not None:
         return curve.constant
     for number, known in enumerate(listed):
@@ -292,7 +345,7 @@ def _number(curve: Curve | None, listed: list[Curve]) -> int | float:
     return len(listed) - 1
 
 
-def _curve_tables(curves: Sequence[Curve]) -> CurveTables:
+def curve_tables(curves: Sequence[Curve]) -> CurveTables:
     lengths = [len(curve.low) for curve in curves]
 
     def joined(name: str, dtype: type) -> np.ndarray:

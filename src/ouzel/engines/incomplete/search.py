@@ -23,7 +23,9 @@ from ouzel.engines.incomplete.tables import (
     ArrivalTables,
     ByEdge,
     ByNegative,
+    ByPair,
     ByTest,
+    NegativeWeight,
     Queue,
     QueueLink,
     grown,
@@ -150,7 +152,7 @@ def _piece(curves, curve, ticks):
 
 
 @helper(inline=True)
-def value_at(curves, curve, ticks):
+def weight_at(curves, curve, ticks):
     piece = _piece(curves, curve, ticks)
     coefficients = curves.coefficients
     if curves.half[piece] == 0.0:
@@ -159,7 +161,12 @@ def value_at(curves, curve, ticks):
     value = coefficients[piece, 7]
     for power in range(6, -1, -1):
         value = value * x + coefficients[piece, power]
-    return min(max(value, 0.0), 1.0)
+    return max(value, 0.0)
+
+
+@helper(inline=True)
+def value_at(curves, curve, ticks):
+    return min(weight_at(curves, curve, ticks), 1.0)
 
 
 @helper(inline=True)
@@ -181,7 +188,7 @@ def upper_bound(tables, state, instances, base, place, slot, oldest):
             largest = largest_kept(links, queues, own, oldest)
             if largest < 0 or state.upper[largest] * value <= best:
                 continue
-            curve = tables.by_edge[edge, ByEdge.CRITERION]
+            curve = tables.by_edge[edge, ByEdge.SCORE]
             if curve >= 0:
                 node = queues[own, Queue.OLDEST]
                 while node < oldest:
@@ -243,95 +250,158 @@ def is_forbidden(tables, state, instances, component, base, oldest, after, befor
 
 
 _UNSET = -2
+# Explanations whose weight is below this share of the sum are left out of it.
+NEGLIGIBLE = 1e-15
+
+
+@helper(inline=True)
+def _observed_in(tables, state, instances, component, own, oldest, after, before):
+    end = instances.end
+    first = tables.by_negative[component, ByNegative.FIRST_TEST]
+    last = tables.by_negative[component, ByNegative.AFTER_TEST]
+    curve = tables.negative_weights[component, NegativeWeight.OBSERVED]
+    found = 0.0
+    node = last_before(end, state.links, state.queues[own, Queue.NEWEST], oldest, before)
+    while node >= oldest and end[node] > after:
+        if instances.start[node] > after:
+            state.bound[component] = node
+            if tests_pass(tables, state, instances, first, last):
+                found += weight_at(tables.curves, curve, instances.start[node] - after)
+        node = state.links[node, QueueLink.BELOW]
+    return found
 
 
 @helper
-def is_subsumed(tables, state, instances, base, oldest, window_start):
-    """Whether a path exists that binds everything that `chosen` binds and more, whatever its score.
+def observed(tables, state, instances, component, base, oldest, after, before):
+    """The weight of the observed events of a negative component between two times."""
+    found = _observed_in(tables, state, instances, component, base + component, oldest, after, before)
+    if base != EVERY_KEY and tables.by_negative[component, ByNegative.EVERYWHERE]:
+        everywhere = EVERY_KEY * tables.components + component
+        found += _observed_in(tables, state, instances, component, everywhere, oldest, after, before)
+    return found
 
-    Positions are decided from the last down: bound ones stay; missing ones are tried with every event that fits between
-    their neighbours, and then left missing.
+
+@helper(inline=True)
+def _pair(source, target):
+    """`pair_of` of the tables."""
+    return target * (target + 1) // 2 + source + 1
+
+
+@helper
+def evidence(tables, state, instances, slot, base, oldest, window_start):
+    """The sum of the weights of all explanations of a last event (docs/semantics.md, "Probabilities").
+
+    Explanations are grouped by the events that they bind. Each level of the search holds a bound event and the next
+    position to try before it: its events from the newest down, and last the start of the window.
     """
     start = instances.start
     end = instances.end
     links = state.links
-    chosen = state.chosen
-    tried = state.tried
     last_position = tables.length - 1
-    tried[last_position] = chosen[last_position]
-    place = last_position - 1
-    entering = True
-    while True:
-        if place < 0:
-            if _adds_and_is_allowed(tables, state, instances, base, oldest, window_start):
-                return True
-            place = 0
-            entering = False
-        above = place + 1
-        while tried[above] < 0:
-            above += 1
-        before = start[tried[above]]
-        if chosen[place] >= 0:
-            # It stays bound; an event inserted above it cannot be below it.
-            candidate = chosen[place] if entering else _UNSET
-        elif entering:
-            own = base + tables.component_at[place]
-            candidate = last_before(end, links, state.queues[own, Queue.NEWEST], oldest, before)
-        elif tried[place] >= 0:
-            candidate = links[tried[place], QueueLink.BELOW]
-        else:
-            candidate = _UNSET
-        if chosen[place] < 0 and candidate != _UNSET:
-            below = place - 1
-            while below >= 0 and chosen[below] < 0:
-                below -= 1
-            after = end[chosen[below]] if below >= 0 else window_start - 1
-            while candidate >= oldest and end[candidate] > after and start[candidate] <= after:
-                candidate = links[candidate, QueueLink.BELOW]
-            if candidate < oldest or end[candidate] <= after:
-                candidate = -1
-        if candidate == _UNSET:
-            place += 1
-            if place >= last_position:
-                return False
-            entering = False
+    has_negatives = tables.negatives_between.shape[0] > 0
+    total = 0.0
+    level = 0
+    state.node[0] = slot
+    state.place[0] = last_position
+    state.edge[0] = last_position - 1
+    state.candidate[0] = _UNSET
+    state.weight[0] = 1.0
+    state.bound[tables.component_at[last_position]] = slot
+    state.missing[last_position] = 0
+    if not tests_pass(tables, state, instances, tables.first_test[last_position], tables.first_test[last_position + 1]):
+        return 0.0
+    while level >= 0:
+        place = state.place[level]
+        source = state.edge[level]
+        node = state.node[level]
+        # Observed negatives may add to a weight, which has no bound then.
+        is_negligible = not has_negatives and state.weight[level] * tables.best_ahead[place] < total * NEGLIGIBLE
+        if source < ENTRY or is_negligible:
+            level -= 1
+            if level >= 0:
+                state.candidate[level] = links[state.candidate[level], QueueLink.BELOW]
             continue
-        tried[place] = candidate
-        state.missing[place] = candidate < 0
-        state.bound[tables.component_at[place]] = max(candidate, 0)
-        if tests_pass(tables, state, instances, tables.first_test[place], tables.first_test[place + 1]):
-            place -= 1
-            entering = True
-        else:
-            entering = False
+        candidate = -1
+        after = window_start - 1
+        if source != ENTRY:
+            if state.candidate[level] == _UNSET:
+                own = base + tables.component_at[source]
+                candidate = last_before(end, links, state.queues[own, Queue.NEWEST], oldest, start[node])
+            else:
+                candidate = state.candidate[level]
+            while candidate >= oldest and start[candidate] < window_start:
+                candidate = links[candidate, QueueLink.BELOW]
+            if candidate < oldest:
+                state.edge[level] = source - 1
+                state.candidate[level] = _UNSET
+                continue
+            state.candidate[level] = candidate
+            after = end[candidate]
+            state.bound[tables.component_at[source]] = candidate
+            state.missing[source] = 0
+        for between in range(source + 1, place):
+            state.missing[between] = 1
+        weight = weight_at(tables.curves, tables.pairs[_pair(source, place), ByPair.EVERY], start[node] - after)
+        weight *= state.weight[level]
+        passes = tests_pass(tables, state, instances, tables.first_test[max(source, 0)], tables.first_test[place])
+        if source != ENTRY:
+            if passes:
+                level += 1
+                state.node[level] = candidate
+                state.place[level] = source
+                state.edge[level] = source - 1
+                state.candidate[level] = _UNSET
+                state.weight[level] = weight
+            else:
+                state.candidate[level] = links[candidate, QueueLink.BELOW]
+            continue
+        state.edge[level] = source - 1
+        if passes:
+            if has_negatives:
+                weight = _with_negatives(tables, state, instances, level, base, oldest, window_start)
+            total += weight
+    return total
 
 
 @helper
-def _adds_and_is_allowed(tables, state, instances, base, oldest, window_start):
-    """Whether the tried path binds more than the path, and no negative forbids it."""
-    more = False
-    for place in range(tables.length):
-        more |= state.tried[place] >= 0 and state.chosen[place] < 0
-    if not more:
-        return False
-    for entry in range(tables.negatives_between.shape[0]):
-        place = tables.negatives_between[entry, 1]
-        below = place - 1
-        while below >= 0 and state.tried[below] < 0:
-            below -= 1
-        while state.tried[place] < 0:
-            place += 1
-        after = instances.end[state.tried[below]] if below >= 0 else window_start - 1
-        before = instances.start[state.tried[place]]
-        negative = tables.negatives_between[entry, 0]
-        if is_forbidden(tables, state, instances, negative, base, oldest, after, before):
-            return False
-    return True
+def _with_negatives(tables, state, instances, level, base, oldest, window_start):
+    """The weight of the explanations that bind the events of all levels, with the observed negatives between them."""
+    weight = 1.0
+    for depth in range(level + 1):
+        target = state.place[depth]
+        source = state.place[depth + 1] if depth < level else ENTRY
+        after = instances.end[state.node[depth + 1]] if depth < level else window_start - 1
+        before = instances.start[state.node[depth]]
+        pair = _pair(source, target)
+        factor = weight_at(tables.curves, tables.pairs[pair, ByPair.EVERY], before - after)
+        unobserved = 1.0
+        either = 1.0
+        for entry in range(tables.negatives_between.shape[0]):
+            position = tables.negatives_between[entry, 1]
+            is_between = source < position <= target if source != ENTRY else position == 0
+            if is_between:
+                negative = tables.negatives_between[entry, 0]
+                curve = tables.negative_weights[negative, NegativeWeight.UNOBSERVED]
+                quiet = weight_at(tables.curves, curve, before - after)
+                seen = observed(tables, state, instances, negative, base, oldest, after, before)
+                unobserved *= quiet
+                either *= quiet + seen
+        if either > unobserved:
+            curve = tables.pairs[pair, ByPair.NOTHING_BETWEEN]
+            factor += weight_at(tables.curves, curve, before - after) * (either - unobserved)
+        weight *= factor
+    return weight
 
 
 @helper
 def search(tables, state, instances, slot, base, oldest, window_start, output):
     """All paths that end with an instance of the last component (AYAC 4.2), or none if there is no room for all."""
+    total = 0.0
+    least_weight = 0.0
+    if tables.least_probability > 0.0:
+        total = evidence(tables, state, instances, slot, base, oldest, window_start)
+        total = tables.last_prior * total + 1.0 - tables.last_prior
+        least_weight = tables.least_probability * total / SLACK
     start = instances.start
     end = instances.end
     links = state.links
@@ -356,8 +426,8 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
     state.place[0] = last_position
     state.edge[0] = tables.first_edge[last_position]
     state.candidate[0] = _UNSET
-    state.criterion[0] = 1.0
-    state.other[0] = 1.0
+    state.score[0] = 1.0
+    state.weight[0] = tables.last_prior
     while level >= 0:
         place = state.place[level]
         edge = state.edge[level]
@@ -380,7 +450,7 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
                     largest = largest_kept(links, queues, own, oldest)
                     if (
                         largest < 0
-                        or state.criterion[level] * tables.edge_best[edge] * state.upper[largest] * SLACK < threshold
+                        or state.score[level] * tables.edge_best[edge] * state.upper[largest] * SLACK < threshold
                     ):
                         state.edge[level] += 1
                         continue
@@ -397,16 +467,16 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
             state.candidate[level] = candidate
             gap = start[node] - end[candidate]
         seen += 1
-        criterion = state.criterion[level] * tables.edge_criterion[edge]
-        if by_edge[edge, ByEdge.CRITERION] >= 0:
-            criterion *= value_at(curves, by_edge[edge, ByEdge.CRITERION], gap)
-        other = state.other[level] * tables.edge_other[edge]
-        if by_edge[edge, ByEdge.OTHER] >= 0:
-            other *= value_at(curves, by_edge[edge, ByEdge.OTHER], gap)
+        score = state.score[level] * tables.edge_score[edge]
+        if by_edge[edge, ByEdge.SCORE] >= 0:
+            score *= value_at(curves, by_edge[edge, ByEdge.SCORE], gap)
         ahead = state.upper[candidate] * SLACK if source != ENTRY else 1.0
-        passes = criterion > 0.0 and criterion * ahead >= threshold
-        if passes and tables.criterion_is_probability:
-            passes = other > 0.0
+        passes = score > 0.0 and score * ahead >= threshold
+        weight = np.nan
+        if passes and tables.knows_probability:
+            weight = state.weight[level] * weight_at(curves, tables.pairs[_pair(source, place), ByPair.PATH], gap)
+            ahead = tables.best_path_ahead[source] if source != ENTRY else 1.0
+            passes = weight * ahead >= least_weight
         if passes and source != ENTRY:
             passes = start[candidate] >= window_start
             state.bound[tables.component_at[source]] = candidate
@@ -429,37 +499,31 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
                 state.place[level] = source
                 state.edge[level] = tables.first_edge[source]
                 state.candidate[level] = _UNSET
-                state.criterion[level] = criterion
-                state.other[level] = other
+                state.score[level] = score
+                state.weight[level] = weight
             else:
                 state.candidate[level] = next_kept(links, candidate)
             continue
         state.edge[level] += 1
         if not passes or _late_forbidden(tables, state, instances, level, base, oldest, window_start):
             continue
-        for position in range(tables.length):
-            state.chosen[position] = -1
-        for depth in range(level + 1):
-            state.chosen[state.place[depth]] = state.node[depth]
-        subsumed = False
-        if tables.find_subsumed and level < last_position:
-            subsumed = is_subsumed(tables, state, instances, base, oldest, window_start)
-            for position in range(tables.length):
-                state.missing[position] = state.chosen[position] < 0
-                state.bound[tables.component_at[position]] = max(state.chosen[position], 0)
-            if subsumed and tables.criterion_is_probability:
-                continue
         if written - begun >= room:
             return Status.MATCH_LIMIT
-        if written == output.criterion.size:
+        if written == output.score.size:
             return Status.OUTPUT_FULL
         for position in range(tables.length):
-            output.slots[position, written] = state.chosen[position]
-        output.criterion[written] = criterion
-        output.other[written] = other
-        output.subsumed[written] = subsumed
+            output.slots[position, written] = -1
+        for depth in range(level + 1):
+            output.slots[state.place[depth], written] = state.node[depth]
+        output.score[written] = score
+        output.probability[written] = weight
         output.match_end[written] = now
         written += 1
+    if tables.knows_probability and written > begun:
+        if tables.least_probability == 0.0:
+            total = evidence(tables, state, instances, slot, base, oldest, window_start)
+            total = tables.last_prior * total + 1.0 - tables.last_prior
+        written = _with_shares(tables, output, begun, written, total)
     output.written[0] = written
     found = written - begun
     state.counters[ArrivalCounter.EDGES] += seen
@@ -470,6 +534,22 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
         )
         state.counters[ArrivalCounter.LATEST_TICK] = now
     return Status.DONE
+
+
+@helper
+def _with_shares(tables, output, begun, written, total):
+    """Turn weights into probabilities and keep the paths that reach the threshold; returns where they end."""
+    kept = begun
+    for path in range(begun, written):
+        probability = min(output.probability[path] / total, 1.0) if total > 0.0 else 0.0
+        if probability >= tables.least_probability:
+            for position in range(tables.length):
+                output.slots[position, kept] = output.slots[position, path]
+            output.score[kept] = output.score[path]
+            output.probability[kept] = probability
+            output.match_end[kept] = output.match_end[path]
+            kept += 1
+    return kept
 
 
 @helper
@@ -509,7 +589,7 @@ def scan(
     pieces = Pieces(last)
     while True:
         status, position = _scan(tables, state, instances, position, pieces.end(position), output)
-        if status == Status.OUTPUT_FULL and len(output.criterion) <= matches_max:
+        if status == Status.OUTPUT_FULL and len(output.score) <= matches_max:
             output = grown(tables, output)
         elif status != Status.DONE or position == last:
             return Status(status), position, output

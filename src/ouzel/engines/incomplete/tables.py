@@ -1,9 +1,8 @@
 """Arrays of the arrival kernel (AYAC): a query with its edges and their scores, its memory, its matches.
 
 Instances are those of `kernels/events.py`. Positions count positive components. An *edge* leads to a position from an
-earlier one, or from the start of the window (ENTRY); the positions between are missing. The *criterion* of a path,
-which is compared with the threshold, is its score or its probability: the product of the criteria of its edges. Nothing
-here needs numba.
+earlier one, or from the start of the window (ENTRY); the positions between are missing. The score of a path and its
+weight, of which the probability is a share, are products over its edges. Nothing here needs numba.
 """
 
 from __future__ import annotations
@@ -42,9 +41,23 @@ class ByEdge(IntEnum):
     """Columns of `ArrivalTables.by_edge`. Ranges end where those of the next row begin."""
 
     SOURCE = 0  # a position, or ENTRY
-    CRITERION = 1  # a curve, or -1: the constant is in `edge_criterion`
-    OTHER = 2  # likewise for the other reported value: `edge_other`
-    FIRST_NEGATIVE = 3  # in `edge_negatives`
+    SCORE = 1  # a curve, or -1: the constant is in `edge_score`
+    FIRST_NEGATIVE = 2  # in `edge_negatives`
+
+
+class ByPair(IntEnum):
+    """Columns of `ArrivalTables.pairs`: curves of the weight of an edge, see `ouzel.loss.posterior`."""
+
+    PATH = 0
+    EVERY = 1
+    NOTHING_BETWEEN = 2
+
+
+class NegativeWeight(IntEnum):
+    """Columns of `ArrivalTables.negative_weights`, by component: curves."""
+
+    UNOBSERVED = 0
+    OBSERVED = 1
 
 
 class ByNegative(IntEnum):
@@ -86,19 +99,23 @@ class ArrivalTables(NamedTuple):
     window: int  # in ticks
     threshold: float
     bounds: int  # 1: upper bounds prune
-    criterion_is_probability: int
-    find_subsumed: int  # 1: report for each path whether another one binds a proper superset
+    least_probability: float
+    knows_probability: int
+    last_prior: float  # the share of last events that end an attempt
     max_matches_per_timestamp: int
     position: NDArray[np.int32]  # by component; -1 if negative
     component_at: NDArray[np.int32]  # by position
     first_edge: NDArray[np.int32]  # to each position; one more entry than positions
     by_edge: Matrix[np.int32]  # [edge, ByEdge], one row more than edges
-    edge_criterion: NDArray[np.float64]  # of edges without a curve
-    edge_other: NDArray[np.float64]
+    edge_score: NDArray[np.float64]  # of edges without a curve
     edge_best: NDArray[np.float64]  # G over the whole window (AYAC section 4)
     edge_negatives: NDArray[np.int32]  # components
     negatives_between: Matrix[np.int32]  # [negative, 2]: its component and the number of positions before it
     curves: CurveTables
+    pairs: Matrix[np.int32]  # [pair of positions, ByPair]: see `pair_of`
+    best_path_ahead: NDArray[np.float64]  # by position: an upper bound of the weight of a path to it
+    best_ahead: NDArray[np.float64]  # likewise of an explanation without observed negatives
+    negative_weights: Matrix[np.int32]  # [component, NegativeWeight]
     by_negative: Matrix[np.int32]  # [component, ByNegative]
     first_test: NDArray[np.int32]  # tests whose lowest position is this one; one more entry than positions
     by_test: Matrix[np.int32]  # [test, ByTest], one row more than tests
@@ -120,14 +137,28 @@ class ArrivalTest(NamedTuple):
 
 
 class ArrivalEdge(NamedTuple):
-    """`criterion` and `other` are the number of a curve, or a constant if they are floats."""
+    """`score` is the number of a curve, or a constant if it is a float."""
 
     source: int
     target: int
-    criterion: int | float
-    other: int | float
+    score: int | float
     best: float
     negatives: tuple[int, ...]
+
+
+class ArrivalWeights(NamedTuple):
+    """What `ArrivalTables` has for probabilities."""
+
+    pairs: NDArray[np.int32]
+    best_path_ahead: NDArray[np.float64]
+    best_ahead: NDArray[np.float64]
+    negative_weights: NDArray[np.int32]
+    last_prior: float
+
+
+def pair_of(source: int, target: int) -> int:
+    """The row of an edge in `ArrivalTables.pairs`."""
+    return target * (target + 1) // 2 + source + 1
 
 
 def build_arrival_tables(
@@ -141,8 +172,8 @@ def build_arrival_tables(
     *,
     everywhere: Sequence[int] = (),
     bounds: bool = True,
-    criterion_is_probability: bool = False,
-    find_subsumed: bool = False,
+    least_probability: float = 0.0,
+    weights: ArrivalWeights | None = None,
     max_matches_per_timestamp: int,
 ) -> ArrivalTables:
     """The tables of a query whose last component is positive."""
@@ -155,16 +186,14 @@ def build_arrival_tables(
     first_edge = np.searchsorted([edge.target for edge in ordered], np.arange(length + 1)).astype(np.int32)
     edge_negatives: list[int] = []
     by_edge = np.zeros((len(ordered) + 1, len(ByEdge)), np.int32)
-    edge_criterion, edge_other = np.ones(len(ordered)), np.ones(len(ordered))
+    edge_score = np.ones(len(ordered))
     for number, edge in enumerate(ordered):
         by_edge[number] = (
             edge.source,
-            -1 if isinstance(edge.criterion, float) else edge.criterion,
-            -1 if isinstance(edge.other, float) else edge.other,
+            -1 if isinstance(edge.score, float) else edge.score,
             len(edge_negatives),
         )
-        edge_criterion[number] = edge.criterion if isinstance(edge.criterion, float) else 1.0
-        edge_other[number] = edge.other if isinstance(edge.other, float) else 1.0
+        edge_score[number] = edge.score if isinstance(edge.score, float) else 1.0
         edge_negatives += edge.negatives
     by_edge[-1, ByEdge.FIRST_NEGATIVE] = len(edge_negatives)
 
@@ -200,19 +229,23 @@ def build_arrival_tables(
         window=window,
         threshold=threshold,
         bounds=int(bounds),
-        criterion_is_probability=int(criterion_is_probability),
-        find_subsumed=int(find_subsumed),
+        least_probability=least_probability,
+        knows_probability=int(weights is not None),
+        last_prior=1.0 if weights is None else weights.last_prior,
         max_matches_per_timestamp=max_matches_per_timestamp,
         position=position,
         component_at=np.array(places, np.int32),
         first_edge=first_edge,
         by_edge=by_edge,
-        edge_criterion=edge_criterion,
-        edge_other=edge_other,
+        edge_score=edge_score,
         edge_best=np.array([edge.best for edge in ordered], np.float64),
         edge_negatives=np.array(edge_negatives, np.int32),
         negatives_between=np.array(between, np.int32).reshape(len(between), 2),
         curves=curves,
+        pairs=np.empty((0, len(ByPair)), np.int32) if weights is None else weights.pairs,
+        best_path_ahead=np.empty(0) if weights is None else weights.best_path_ahead,
+        best_ahead=np.empty(0) if weights is None else weights.best_ahead,
+        negative_weights=np.empty((0, 2), np.int32) if weights is None else weights.negative_weights,
         by_negative=by_negative,
         first_test=first_test,
         by_test=by_test,
@@ -249,19 +282,17 @@ class ArrivalState(NamedTuple):
 
     queues: Matrix[np.int32]  # [key * components + component, Queue]
     links: Matrix[np.int32]  # [slot, QueueLink]
-    upper: NDArray[np.float64]  # by slot: u, an upper bound of the criterion of all paths to it
+    upper: NDArray[np.float64]  # by slot: u, an upper bound of the score of all paths to it
     counters: NDArray[np.int64]
     # Scratch of one search.
     bound: NDArray[np.int32]  # by component
     missing: NDArray[np.uint8]  # by position
-    chosen: NDArray[np.int32]  # by position: the bound event, -1 if it is missing
-    tried: NDArray[np.int32]  # by position, the same for a path that binds more
     node: NDArray[np.int32]  # by level
     place: NDArray[np.int32]  # by level: the position of its node
     edge: NDArray[np.int32]  # by level
     candidate: NDArray[np.int32]  # by level
-    criterion: NDArray[np.float64]  # by level
-    other: NDArray[np.float64]  # by level
+    score: NDArray[np.float64]  # by level
+    weight: NDArray[np.float64]  # by level
     values: Values
 
 
@@ -269,9 +300,8 @@ class ArrivalOutput(NamedTuple):
     """The matches found; `written`, with one entry, is their number."""
 
     slots: Matrix[np.int32]  # [position, match], -1 where missing
-    criterion: NDArray[np.float64]
-    other: NDArray[np.float64]
-    subsumed: NDArray[np.uint8]  # 1: another path with the same last event binds a proper superset
+    score: NDArray[np.float64]
+    probability: NDArray[np.float64]  # NaN if it is not known
     match_end: NDArray[np.int64]
     written: NDArray[np.int64]
 
@@ -286,14 +316,12 @@ def new_state(tables: ArrivalTables, capacity: int, keys: int) -> ArrivalState:
         counters=np.zeros(len(ArrivalCounter), np.int64),
         bound=np.zeros(tables.components, np.int32),
         missing=np.zeros(tables.length, np.uint8),
-        chosen=np.zeros(tables.length, np.int32),
-        tried=np.zeros(tables.length, np.int32),
         node=np.zeros(levels, np.int32),
         place=np.zeros(levels, np.int32),
         edge=np.zeros(levels, np.int32),
         candidate=np.zeros(levels, np.int32),
-        criterion=np.zeros(levels, np.float64),
-        other=np.zeros(levels, np.float64),
+        score=np.zeros(levels, np.float64),
+        weight=np.zeros(levels, np.float64),
         values=new_values(tables.predicates),
     )
 
@@ -317,9 +345,8 @@ def new_output(tables: ArrivalTables, capacity: int = 1024) -> ArrivalOutput:
     """Room for so many matches."""
     return ArrivalOutput(
         slots=np.empty((tables.length, capacity), np.int32),
-        criterion=np.empty(capacity, np.float64),
-        other=np.empty(capacity, np.float64),
-        subsumed=np.empty(capacity, np.uint8),
+        score=np.empty(capacity, np.float64),
+        probability=np.empty(capacity, np.float64),
         match_end=np.empty(capacity, np.int64),
         written=np.zeros(1, np.int64),
     )
@@ -327,10 +354,10 @@ def new_output(tables: ArrivalTables, capacity: int = 1024) -> ArrivalOutput:
 
 def grown(tables: ArrivalTables, output: ArrivalOutput) -> ArrivalOutput:
     """The same matches with twice the room."""
-    larger = new_output(tables, 2 * len(output.criterion))
+    larger = new_output(tables, 2 * len(output.score))
     used = int(output.written[0])
     larger.slots[:, :used] = output.slots[:, :used]
-    for name in ("criterion", "other", "subsumed", "match_end"):
+    for name in ("score", "probability", "match_end"):
         getattr(larger, name)[:used] = getattr(output, name)[:used]
     larger.written[0] = used
     return larger
