@@ -19,7 +19,7 @@ from ouzel.insight.events import Events, read_events
 from ouzel.insight.words import plain
 from ouzel.lang.syntax import Output, OutputForm
 from ouzel.notebook import Picture
-from ouzel.prepared import OneQuery, Query, as_queries
+from ouzel.prepared import OneQuery, Query, RowPatternQuery, as_queries
 from ouzel.runtime.engine import match
 from ouzel.runtime.frames import ticks_to_time
 from ouzel.runtime.layout import ticks_of
@@ -76,6 +76,11 @@ def plot(
     (True, 3, 1)
     """
     (prepared,) = as_queries(query, params).values()
+    if isinstance(prepared, RowPatternQuery):
+        raise QueryError(
+            "only matches of PATTERN queries can be drawn, not those of MATCH_RECOGNIZE",
+            hint="ALL ROWS PER MATCH with CLASSIFIER() lists the rows of each match, and ouzel.why explains a row",
+        )
     if not isinstance(prepared, Query) or prepared.tree.aggregates:
         raise QueryError("only matches can be drawn, not aggregates over them", hint="leave AGG out to see the matches")
     # The events of the matches are needed, even if RETURN would drop them.

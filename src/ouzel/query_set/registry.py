@@ -16,7 +16,8 @@ import pyarrow as pa
 from ouzel.algebra.binding import AlgebraQuery
 from ouzel.algebra.streams import Stream, encode, from_text
 from ouzel.errors import InputError, QueryError
-from ouzel.prepared import as_queries, query
+from ouzel.lang.parser import is_row_pattern
+from ouzel.prepared import RowPatternQuery, as_queries, query
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,11 @@ def digest_of(registrations: Sequence[Pending]) -> str:
 
 def prepared_query(given: Any, params: Mapping[str, Any] | None) -> Any:
     """A query in any form that a set takes, parsed and with its parameters."""
+    if isinstance(given, RowPatternQuery) or (isinstance(given, str) and is_row_pattern(given)):
+        raise QueryError(
+            "a QuerySet takes queries and expressions of the algebra, not MATCH_RECOGNIZE",
+            hint="ouzel.Engine takes MATCH_RECOGNIZE (…) over a stream, several of them by name",
+        )
     if isinstance(given, str):
         if not given.lstrip().startswith("{"):
             return query(given, params=params)

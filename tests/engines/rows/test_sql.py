@@ -127,3 +127,10 @@ def test_columns_keep_their_types_without_duckdb() -> None:
     table = TICKS.set_column(0, "sym", TICKS["sym"].cast(pa.large_string()))
     answer = ouzel.sql(f"SELECT sym, n FROM ticks {RISES}", ticks=table)
     assert answer.schema == pa.schema({"sym": pa.large_string(), "n": pa.int64()})
+
+
+def test_sets_and_pictures_refuse_row_patterns_and_say_what_to_do() -> None:
+    with pytest.raises(QueryError, match=r"(?s)a QuerySet takes .*not MATCH_RECOGNIZE.*hint: ouzel\.Engine takes"):
+        ouzel.QuerySet().add("rises", RISES)
+    with pytest.raises(QueryError, match=r"(?s)only matches of PATTERN queries.*hint: ALL ROWS PER MATCH"):
+        ouzel.plot(TICKS, RISES, type=None)
