@@ -1,4 +1,4 @@
-"""A comparison that is turned round in a kernel is caught by the quick tests.
+"""A comparison that is turned round in a kernel is caught by `make test-fast`.
 
 Run alone: `pytest -m long tests/test_mutations.py`.
 """
@@ -29,43 +29,69 @@ class Mutation(NamedTuple):
 # Answers depend on each of these; a comparison that only saves work would pass. So would, in `_next_timestamp` of
 # `scan.py`, `expiry <= event_tick` for `expiry < event_tick`: where the two are equal, either branch gives that tick.
 MUTATIONS = (
-    Mutation("kernels/predicates.py", "return order <= 0", "return order < 0", "sequence"),
-    Mutation("kernels/staging.py", "TIED if ticks[row] == before", "TIED if ticks[row] != before", "sequence"),
-    Mutation("kernels/staging.py", "LANE_COMPONENT] != source", "LANE_COMPONENT] == source", "kleene"),
-    Mutation("kernels/groups.py", "ranks[place] < ranks[best]", "ranks[place] > ranks[best]", "kleene"),
+    Mutation("kernels/predicates.py", "return order <= 0", "return order < 0", "engines/sequence"),
     Mutation(
-        "engines/sequence/stacks.py", "or end[node] < barrier[level]", "or end[node] > barrier[level]", "sequence"
+        "kernels/staging.py",
+        "TIED if ticks[row] == before",
+        "TIED if ticks[row] != before",
+        "runtime/test_small_pushes.py",
     ),
-    Mutation("engines/sequence/stacks.py", "Mark.GUARD, node] > after", "Mark.GUARD, node] < after", "sequence"),
     Mutation(
-        "engines/sequence/stacks_plain.py", "end[oldest] < window_start", "end[oldest] <= window_start", "sequence"
+        "kernels/staging.py", "LANE_COMPONENT] != source", "LANE_COMPONENT] == source", "runtime/test_small_pushes.py"
     ),
-    Mutation("engines/kleene/runs_loop.py", "start > runs.end[here]", "start >= runs.end[here]", "kleene"),
-    Mutation("engines/kleene/runs.py", "guard[here, begins] == CLOSED", "guard[here, begins] != CLOSED", "kleene"),
-    Mutation("engines/kleene/graph.py", "if since >= oldest and", "if since > oldest and", "kleene"),
-    Mutation("engines/kleene/graph_paths.py", "_STARTS if since >= oldest", "_STARTS if since > oldest", "kleene"),
-    Mutation("engines/kleene/edges.py", "and code != common", "and code == common", "kleene"),
+    Mutation("kernels/groups.py", "ranks[place] < ranks[best]", "ranks[place] > ranks[best]", "engines/kleene"),
     Mutation(
-        "engines/aggregate/matrix.py", "] > state.oldest_negative[key]", "] < state.oldest_negative[key]", "aggregate"
+        "engines/sequence/stacks.py",
+        "or end[node] < barrier[level]",
+        "or end[node] > barrier[level]",
+        "engines/sequence",
     ),
-    Mutation("engines/aggregate/scan.py", "if expiry <= until", "if expiry < until", "aggregate"),
-    Mutation("engines/aggregate/per_start.py", "Cell.GROUP] != group", "Cell.GROUP] == group", "aggregate"),
+    Mutation(
+        "engines/sequence/stacks.py", "Mark.GUARD, node] > after", "Mark.GUARD, node] < after", "engines/sequence"
+    ),
+    Mutation(
+        "engines/sequence/stacks_plain.py",
+        "end[oldest] < window_start",
+        "end[oldest] <= window_start",
+        "engines/sequence",
+    ),
+    Mutation("engines/kleene/runs_loop.py", "start > runs.end[here]", "start >= runs.end[here]", "engines/kleene"),
+    Mutation(
+        "engines/kleene/runs.py", "guard[here, begins] == CLOSED", "guard[here, begins] != CLOSED", "engines/kleene"
+    ),
+    Mutation("engines/kleene/graph.py", "if since >= oldest and", "if since > oldest and", "engines/kleene"),
+    Mutation(
+        "engines/kleene/graph_paths.py", "_STARTS if since >= oldest", "_STARTS if since > oldest", "engines/kleene"
+    ),
+    Mutation("engines/kleene/edges.py", "and code != common", "and code == common", "engines/kleene"),
+    Mutation(
+        "engines/aggregate/matrix.py",
+        "] > state.oldest_negative[key]",
+        "] < state.oldest_negative[key]",
+        "engines/aggregate",
+    ),
+    Mutation("engines/aggregate/scan.py", "if expiry <= until", "if expiry < until", "engines/aggregate"),
+    Mutation("engines/aggregate/per_start.py", "Cell.GROUP] != group", "Cell.GROUP] == group", "engines/aggregate"),
     Mutation(
         "engines/aggregate/tree.py",
         "np.uint64(tick[oldest]) >= window",
         "np.uint64(tick[oldest]) > window",
-        "aggregate",
+        "engines/aggregate",
     ),
-    Mutation("engines/automata/advance.py", "if inside == (atoms", "if inside != (atoms", "automata"),
+    Mutation("engines/automata/advance.py", "if inside == (atoms", "if inside != (atoms", "engines/automata"),
     Mutation(
         "engines/incomplete/search.py",
         "if instances.start[node] > after:",
         "if instances.start[node] < after:",
-        "incomplete",
+        "engines/incomplete",
     ),
-    Mutation("engines/rows/walk.py", "times[end] - times[row] < window", "times[end] - times[row] <= window", "rows"),
-    Mutation("engines/rows/search.py", "if first <= row < last", "if first < row < last", "rows"),
-    Mutation("engines/rows/overlaps.py", "if seen == offsets[quantity]:", "if seen != offsets[quantity]:", "rows"),
+    Mutation(
+        "engines/rows/walk.py", "times[end] - times[row] < window", "times[end] - times[row] <= window", "engines/rows"
+    ),
+    Mutation("engines/rows/search.py", "if first <= row < last", "if first < row < last", "engines/rows"),
+    Mutation(
+        "engines/rows/overlaps.py", "if seen == offsets[quantity]:", "if seen != offsets[quantity]:", "engines/rows"
+    ),
 )
 
 
@@ -77,16 +103,16 @@ def test_every_mutation_has_its_place() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: f"{mutation.file}, {mutation.wrong}")
-def test_quick_tests_catch_mutation(mutation: Mutation, tmp_path: Path) -> None:
+def test_fast_tests_catch_mutation(mutation: Mutation, tmp_path: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     for folder in ("src", "tests"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     file = tmp_path / "src" / "ouzel" / mutation.file
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace(mutation.right, mutation.wrong, 1), encoding="utf-8")
-    environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "OUZEL_RANDOM_SHARE": "0.1"}
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "OUZEL_RANDOM_SHARE": "0.3"}
     environment.pop("OUZEL_RANDOM_CASES", None)
-    suites = [f"tests/engines/{mutation.suite}", "tests/test_golden.py"]
+    suites = [f"tests/{mutation.suite}", "tests/test_golden.py"]
     command = [
         sys.executable,
         "-m",
@@ -96,7 +122,7 @@ def test_quick_tests_catch_mutation(mutation: Mutation, tmp_path: Path) -> None:
         "-p",
         "no:cacheprovider",
         "-m",
-        "quick and not spark",
+        "not spark and not long and not compiled",
         *suites,
     ]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)

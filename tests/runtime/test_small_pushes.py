@@ -154,6 +154,19 @@ def test_ordered_small_pushes_answer_like_staged_ones(kind: str, order: Any, mon
         converted.clear()
 
 
+@pytest.mark.parametrize("size", [3, 8])
+def test_rows_of_a_small_push_may_be_out_of_order_within_the_delay(size: int) -> None:
+    query = "PATTERN SEQ(A a, B b) WHERE [id] WITHIN 20"
+    for seed in range(5):
+        draw = random.Random(seed)
+        rows = [{"type": draw.choice("AB"), "ts": tick, "id": draw.randrange(2)} for tick in range(60)]
+        arrived = sorted(rows, key=lambda row: row["ts"] + draw.uniform(0, 6))
+        running = ouzel.Engine(query, max_delay=6)
+        answers = [running.push(arrived[first : first + size]) for first in range(0, len(rows), size)]
+        found = [row for answer in (*answers, running.finish()) for row in answer["query"].to_pylist()]
+        assert sorted(found, key=repr) == sorted(ouzel.match(rows, query).to_pylist(), key=repr)
+
+
 COLUMNS = "RETURN R(a.id AS id, a.x AS x, a.name AS name, b.ok AS ok, b.ts AS at, b.x AS y, a.type AS kind)"
 
 
