@@ -1,4 +1,4 @@
-"""How results show themselves in notebooks: tables as tables, pictures as pictures, text in a fixed width."""
+"""Shows results in notebooks: tables as tables, pictures as pictures, text in a fixed width."""
 
 from __future__ import annotations
 

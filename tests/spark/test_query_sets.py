@@ -227,7 +227,7 @@ def test_what_cannot_be_is_told(spark: SparkSession, tmp_path: Path) -> None:
         "a batch cannot change": {"changes": quotes},
         "no column 'id'": {"changes": events},
         "a maximum delay of its events": {"changes": table.folder, "max_delay": None},
-        "not a number of buckets": {"changes": table.folder, "buckets": 0},
+        "buckets must be an integer from 1": {"changes": table.folder, "buckets": 0},
     }.items():
         with pytest.raises(InputError, match=message):
             match_set(events, held(p=PAIRS), **{"max_delay": 1, **options})

@@ -203,7 +203,7 @@ def test_what_a_stream_needs_is_said_before_it_starts(spark: SparkSession) -> No
         with pytest.raises(InputError, match=f"several queries adds a column 'query', so no query .* named '{name}'"):
             ouzel.spark.match(rate, {"other": LONELY, name: LONELY}, max_delay="1 s")
     for buckets in (0, -1, "4", 1_000_000):
-        with pytest.raises(InputError, match="is not a number of buckets; these queries have between 1 and 9,600"):
+        with pytest.raises(InputError, match="buckets must be an integer from 1 to 9,600 for these queries"):
             ouzel.spark.match(rate, LONELY, max_delay="1 s", buckets=buckets)
     bounded = spark.range(1).selectExpr("now() AS ts", "id")
     with pytest.raises(InputError, match="some of the DataFrames are streams"):

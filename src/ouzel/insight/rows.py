@@ -41,7 +41,7 @@ class Reason:
 
 
 def reason_of(table: pa.Table, query: RowPatternQuery, rows: list[int], limit: int) -> Reason:
-    """The reason for a row of the input; of several rows, for the one that got furthest."""
+    """How far a match from a row of the input gets, and why. Of several rows, the one that got furthest."""
     plan = make_plan(query.bind(Catalog(common=attributes_of(table.schema))))
     assert isinstance(plan, RowPlan)
     codes = RowStager(plan)._keys(table)

@@ -192,7 +192,7 @@ def _lognormal(gaps: Array) -> Gap:
 
 
 def _uniform(gaps: Array) -> Gap:
-    """The ends are slightly beyond the observed gaps, since the next gap may be."""
+    """A uniform distribution slightly wider than the observed gaps, because later gaps may be shorter or longer."""
     low, high = float(gaps.min()), float(gaps.max())
     beyond = max((high - low) / max(len(gaps) - 1, 1), 1e-6 * high)
     return Uniform(max(low - beyond, 0.0), high + beyond)

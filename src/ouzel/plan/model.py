@@ -135,7 +135,7 @@ class Plan:
 
     @property
     def unguarded(self) -> tuple[Component, ...]:
-        """Negative components that no key part covers; their events forbid in every partition."""
+        """Negative components that no key part covers. Their events forbid matches in every partition."""
         return tuple(c for c in self.negatives if any(c.position not in part.expressions for part in self.key))
 
 

@@ -370,7 +370,7 @@ def stream(
 ) -> Iterator[Any]:
     """The matches of a stream as they complete: after each batch that completes some, and at the end.
 
-    Gives tables, or of several queries dictionaries of tables. `batches` are what `Engine.push` takes, and the options
+    Yields tables, or dictionaries of tables for several queries. `batches` are what `Engine.push` takes. The options
     are those of `Engine`. A match completes when a later event shows that no earlier one can come.
 
     >>> batches = ([{"type": kind, "ts": ts}] for ts, kind in enumerate("ABAB"))

@@ -95,7 +95,7 @@ def match_set(
     frame, watermark = watermarked(bound, [events], max_delay, idle_timeout)
     bound = replace(bound, frame=frame)
     if buckets is not None and (not isinstance(buckets, int) or not 1 <= buckets <= DIVISIBLE):
-        raise InputError(f"buckets={buckets!r} is not a number of buckets; it must be from 1 to {DIVISIBLE:,}")
+        raise InputError(f"buckets must be an integer from 1 to {DIVISIBLE:,}, got {buckets!r}")
     table = None if changes is None else _changes(frame.sparkSession, changes)
     if table is not None and options["type"] is None and not len(queries):
         raise InputError("with type=None and an empty set the event type is unknown; give type=")

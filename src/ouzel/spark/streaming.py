@@ -46,7 +46,7 @@ def match_stream(
     """Pack the rows of each bucket, step its session, unpack the matches."""
     if buckets is not None and (not isinstance(buckets, int) or not 1 <= buckets * len(groups) <= DIVISIBLE):
         most = DIVISIBLE // len(groups)
-        raise InputError(f"buckets={buckets!r} is not a number of buckets; these queries have between 1 and {most:,}")
+        raise InputError(f"buckets must be an integer from 1 to {most:,} for these queries, got {buckets!r}")
     per_group = _buckets_of_group(events.frame, buckets)
     job = StreamJob(
         groups=tuple(plan.group for plan in groups),
