@@ -62,7 +62,7 @@ from benchmarks.spark_batch_ways import (
 )
 from ouzel.spark import tasks as shipping
 
-# Java compiles the code of a plan in its first runs, and for many seconds of CPU.
+# After one, Java seems to compile still: see the page.
 _WARM_UPS = 3
 # So many times the first way's CPU, and a way is measured once.
 _FAR_BEHIND = 15
