@@ -156,7 +156,7 @@ CLAUSES = [
     ),
     (
         "«PATTERN SEQ(Shelf a, Exit? b, Exit c)» WITHIN 1 s THRESHOLD 0.5",
-        "THRESHOLD needs a pattern without optional parts and alternatives",
+        "THRESHOLD needs a pattern without optional parts, alternatives and negated sequences",
         "THRESHOLD itself reports matches with missing events",
     ),
     (
@@ -171,7 +171,7 @@ CLAUSES = [
     ),
     (
         "PATTERN SEQ(Shelf a, Exit? b, Exit c) WITHIN 1 s «OUTPUT FURTHEST»",
-        "OUTPUT FURTHEST needs a pattern without optional parts and alternatives",
+        "OUTPUT FURTHEST needs a pattern without optional parts, alternatives and negated sequences",
         "write a query for each alternative",
     ),
     (
@@ -186,6 +186,16 @@ CLAUSES = [
         "add WITHIN with a duration, such as WITHIN 12 hours",
     ),
     (AB + "«OUTPUT BEST»", "OUTPUT BEST needs THRESHOLD", None),
+    (
+        "PATTERN SEQ(Shelf a, !(SEQ(Register r, Shelf b)), Exit c) «OUTPUT COMPRESSED»",
+        "OUTPUT COMPRESSED needs a pattern without negated sequences",
+        "AGG COUNT counts the matches",
+    ),
+    (
+        "PATTERN SEQ(Shelf+ a[], !(SEQ(Register r, Shelf b)), Exit c) WHERE b.n > «a.n»",
+        "a condition on a negated sequence cannot name 'a', which is several events",
+        "name components of one event, or find the sequence by a query of its own with INTO",
+    ),
 ]
 
 INCOMPLETE = [

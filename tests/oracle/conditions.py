@@ -44,7 +44,7 @@ class Edge(IntEnum):
 class Component:
     """A component of SEQ with its number there. `name` is its variable, or a name for the output where it has none."""
 
-    number: int
+    number: float
     name: str
     types: frozenset[str]
     kleene: bool
@@ -65,7 +65,7 @@ class Conjunct:
 
     comparisons: tuple[Expr, ...]
     names: frozenset[str]
-    last: tuple[int, Edge]
+    last: tuple[float, Edge]
     iterated: str | None
     is_of_one_event: bool
 
@@ -259,7 +259,7 @@ class Conditions:
         return as_first or as_later
 
 
-def _component(number: int, written: syntax.Component, across: frozenset[str | None] = frozenset()) -> Component:
+def _component(number: float, written: syntax.Component, across: frozenset[str | None] = frozenset()) -> Component:
     assert written.variable is not None
     types = frozenset(type_name.name for type_name in written.types)
     return Component(

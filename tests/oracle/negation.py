@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from tests.oracle.conditions import Component
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ouzel.lang import syntax
+from tests.oracle.conditions import Component, Conditions
 from tests.oracle.events import AFTER_EVENTS, BEFORE_EVENTS, Event, Moment, Order
+from tests.oracle.readings import Reading, readings
 from tests.oracle.selection import Run, Selection
 
 
@@ -15,7 +20,63 @@ def stands(selection: Selection, run: Run) -> bool:
         for component in selection.conditions.components
         if component.negated
         for event in selection.events
-    )
+    ) and not any(_occurs(selection, run, number) for number in range(len(_reading(selection).nested)))
+
+
+def _reading(selection: Selection) -> Reading:
+    conditions = selection.conditions
+    return readings(conditions.pattern)[0] if conditions.reading is None else conditions.reading
+
+
+def _occurs(selection: Selection, run: Run, number: int) -> bool:
+    """ "No match of the inner pattern, by skip_till_any_match and with every conjunct that names its variables, is
+    inside the interval that a negative component would have there." """
+    reading = _reading(selection)
+    place, parts = reading.nested[number]
+    inner = tuple(replace(component, negated=False) for component in parts)
+    outer = selection.conditions
+    # The sequence as a part of the match, in its place.
+    components = (*reading.components[:place], *inner, *reading.components[place:])
+    conditions = Conditions(outer.query, outer.settings, Reading(components))
+    names = [str(component.variable) for component in inner]
+    marker = Component(place - 0.5, "", frozenset(), False, True)
+    after, before = _interval(selection, run, marker)
+    events = [event for event in selection.events if after < event.starts_at and event.ends_at < before]
+    positives = [selection.events[position] for bound in run for position in bound]
+
+    def choices(
+        left: tuple[syntax.Component, ...], chosen: list[tuple[Event, ...]]
+    ) -> Iterator[list[tuple[Event, ...]]]:
+        if not left:
+            yield chosen
+            return
+        own = conditions.by_name[str(left[0].variable)]
+        last = chosen[-1][-1].ends_at if chosen else after
+        for some in _chains([event for event in events if own.is_of_right_type(event)], last, own):
+            yield from choices(left[1:], [*chosen, some])
+
+    for chosen in choices(inner, []):
+        bound = dict(selection.bound(run))
+        for name, some in zip(names, chosen, strict=True):
+            bound[name] = some if conditions.by_name[name].kleene else some[0]
+        if conditions.are_equivalent([*positives, *(event for some in chosen for event in some)]) and all(
+            conditions.holds(conjunct, bound) for conjunct in conditions.conjuncts if conjunct.names & set(names)
+        ):
+            return True
+    return False
+
+
+def _chains(events: list[Event], last: Moment, component: Component) -> Iterator[tuple[Event, ...]]:
+    """Every choice of as many events as a component may have, each after the one before it."""
+    most = 1 if not component.kleene else component.most
+    for number, event in enumerate(events):
+        if event.starts_at > last:
+            if component.least <= 1:
+                yield (event,)
+            if most is None or most > 1:
+                rest = replace(component, least=component.least - 1, most=None if most is None else most - 1)
+                for others in _chains(events[number + 1 :], event.ends_at, rest):
+                    yield (event, *others)
 
 
 def _forbids(selection: Selection, run: Run, component: Component, event: Event) -> bool:
@@ -67,7 +128,9 @@ def match_end_order(selection: Selection, run: Run) -> Order:
 
 
 def _is_negated_at_end(selection: Selection) -> bool:
-    return [component for component in selection.conditions.components if not component.across][-1].negated
+    reading = _reading(selection)
+    at_end = any(place == len(reading.components) for place, _ in reading.nested)
+    return at_end or reading.components[-1].negated
 
 
 def _window(selection: Selection) -> int:

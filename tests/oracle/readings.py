@@ -24,9 +24,12 @@ class Reading:
 
     components: tuple[Component, ...]
     forbidden: tuple[Forbidden, ...] = ()
+    # Negated sequences, each with the number of components before it.
+    nested: tuple[tuple[int, tuple[Component, ...]], ...] = ()
 
 
-Linear = tuple[Component, ...]
+# A negated group is a part of its own.
+Linear = tuple[Component | Group, ...]
 
 
 def with_names(pattern: Pattern) -> Pattern:
@@ -37,7 +40,9 @@ def with_names(pattern: Pattern) -> Pattern:
 
     def named(part: Component | Group) -> Component | Group:
         if isinstance(part, Group):
-            parts = tuple(named(one) for one in part.parts)
+            # No match has an event of a negated sequence.
+            inside = [replace(one, negated=True) for one in part.parts] if part.negated else part.parts
+            parts = tuple(named(one) for one in inside)
             return replace(part, parts=parts, without=tuple(component(one) for one in part.without))
         return replace(component(part), without=tuple(component(one) for one in part.without))
 
@@ -67,7 +72,18 @@ def readings(pattern: Pattern) -> list[Reading]:
     whole = frozenset(leaf.variable for leaf in leaves(pattern.parts))
     forbidden += [Forbidden(one, whole) for one in pattern.without]
     linear = dict.fromkeys(_of_sequence(pattern.parts))
-    return [Reading(components, tuple(dict.fromkeys(forbidden))) for components in linear]
+    return [_reading(parts, tuple(dict.fromkeys(forbidden))) for parts in linear]
+
+
+def _reading(parts: tuple[Component | Group, ...], forbidden: tuple[Forbidden, ...]) -> Reading:
+    components: list[Component] = []
+    nested = []
+    for part in parts:
+        if isinstance(part, Group):
+            nested.append((len(components), part.leaves))
+        else:
+            components.append(part)
+    return Reading(tuple(components), forbidden, tuple(nested))
 
 
 def _all_parts(parts: tuple[Component | Group, ...]) -> Iterator[Component | Group]:
@@ -93,6 +109,8 @@ def _of_part(part: Component | Group) -> Iterator[Linear]:
     """ "`p?` gives the readings with p and those without; `T*` those of `T+` and the one without." """
     if isinstance(part, Component):
         yield (replace(part, least=max(part.least, 1), without=()),)
+    elif part.negated:
+        yield (part,)
     elif part.kind is GroupKind.SEQ:
         yield from _of_sequence(part.parts)
     elif part.kind is GroupKind.OR:

@@ -33,6 +33,7 @@ from ouzel.bind.expressions import Expressions
 from ouzel.bind.literals import Parameters
 from ouzel.bind.model import Attribute, Bound, BoundQuery, Catalog, Intrinsic
 from ouzel.bind.names import COMPONENTS_MAX, Place, bind_pattern
+from ouzel.bind.nested import check_nested
 from ouzel.bind.readings import bounds
 from ouzel.bind.repetition import written_out
 from ouzel.bind.typing import Typing
@@ -96,7 +97,9 @@ def bind_with(
     equivalences = bind_equivalences([*tests, *implied], where)
     conjuncts = bind_conjuncts(rest, where)
     output = bind_output(query.output, names)
-    readings = names.readings if len(names.readings) > 1 else ()
+    has_nested = any(component.nested is not None for component in names.components)
+    readings = names.readings if len(names.readings) > 1 or has_nested else ()
+    check_nested(conjuncts, names)
     if not readings:
         for step in names.readings[0]:
             conjuncts += tuple(bounds(step, step.component, strategy, names.components))
@@ -114,9 +117,9 @@ def bind_with(
     check_partitions(_needs_of_partitions(query, strategy, implied), equivalences, names)
     check_defaults(defaults, source)
     if threshold is not None:
-        if len(names.readings) > 1:
+        if readings:
             raise source.mistake(
-                "THRESHOLD needs a pattern without optional parts and alternatives",
+                "THRESHOLD needs a pattern without optional parts, alternatives and negated sequences",
                 query.pattern.span,
                 "THRESHOLD itself reports matches with missing events",
             )

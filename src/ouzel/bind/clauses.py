@@ -193,6 +193,10 @@ def bind_steps(selection: syntax.Selection | None, names: Names) -> tuple[BoundS
 def bind_output(output: syntax.Output | None, names: Names) -> BoundOutput:
     if output is None:
         return BoundOutput(OutputForm.ALL)
+    if output.form is OutputForm.COMPRESSED and any(c.nested is not None for c in names.components):
+        raise names.source.mistake(
+            "OUTPUT COMPRESSED needs a pattern without negated sequences", output.span, "AGG COUNT counts the matches"
+        )
     if output.form is OutputForm.COMPRESSED and overlapping(names.readings, names.components):
         raise names.source.mistake(
             "OUTPUT COMPRESSED cannot have alternatives that may bind the same events to the same variables",
@@ -230,9 +234,9 @@ def with_furthest(query: syntax.Query, names: Names) -> Names:
     output = query.output
     if output is None or output.form is not OutputForm.FURTHEST:
         return names
-    if len(names.readings) > 1:
+    if len(names.readings) > 1 or any(c.nested is not None for c in names.components):
         raise names.source.mistake(
-            "OUTPUT FURTHEST needs a pattern without optional parts and alternatives",
+            "OUTPUT FURTHEST needs a pattern without optional parts, alternatives and negated sequences",
             output.span,
             "write a query for each alternative",
         )

@@ -146,7 +146,10 @@ def _conjunct(comparisons: tuple[Bound, ...], names: Names) -> Conjunct:
         both = listed((quoted(names.components[position].variable) for position in sorted(iterated)), "and")
         raise names.source.mistake(f"a condition may index one variable by i, not {both}", span)
     negatives = sorted({part.component for part in named if names.components[part.component].negated})
-    if len(negatives) > 1:
+    # The components of a negated SEQ are one negation.
+    if len({names.components[position].nested for position in negatives}) > 1 or (
+        len(negatives) > 1 and names.components[negatives[0]].nested is None
+    ):
         both = listed((quoted(names.components[position].variable) for position in negatives), "and")
         raise names.source.mistake(
             f"a condition may name one negated component, not {both}", span, "each negation is checked alone"

@@ -286,7 +286,8 @@ def replaced(expression: Bound, change: Callable[[Attribute | Intrinsic], Bound]
 @dataclass(frozen=True, slots=True)
 class Component:
     """One component of SEQ. `types` is None for a variable of any type. `across`: of a component after WITHOUT, the
-    positive components between whose first and last event it forbids; such components come after all others."""
+    positive components between whose first and last event it forbids; such components come after all others. `nested`:
+    the number of the negated SEQ that it is in; such components are negative, too."""
 
     position: int
     variable: str
@@ -294,6 +295,7 @@ class Component:
     kleene: bool
     negated: bool
     across: tuple[int, ...] = ()
+    nested: int | None = None
     span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
@@ -513,6 +515,11 @@ class BoundQuery:
         """Whether a match may end with its window: a negative component is last, in some reading, or OUTPUT FURTHEST
         waits for it."""
         return self.output.form is OutputForm.FURTHEST or self.negated_end
+
+    @property
+    def has_nested(self) -> bool:
+        """Whether the pattern has a negated SEQ."""
+        return any(c.nested is not None for c in self.components)
 
     @property
     def negated_end(self) -> bool:

@@ -355,7 +355,8 @@ def bind_pattern(pattern: syntax.Pattern, catalog: Catalog, source: Source) -> N
         raise source.mistake(
             f"a pattern may have {COMPONENTS_MAX} components at most", pattern.components[COMPONENTS_MAX].span
         )
-    if all(component.negated for component in pattern.components):
+    nested = {leaf: number for number, leaves in enumerate(pattern.nested) for leaf in leaves}
+    if all(component.negated or number in nested for number, component in enumerate(pattern.components)):
         raise source.mistake(
             "the pattern has no positive component", pattern.span, "a match needs an event that happened"
         )
@@ -384,11 +385,14 @@ def bind_pattern(pattern: syntax.Pattern, catalog: Catalog, source: Source) -> N
             if number >= leaves:
                 places = {steps[leaf].component for leaf in pattern.forbidden[number - leaves][0]}
                 across = tuple(sorted(place for place in places if not components[place].negated))
+            negated = component.negated or number in nested
             components.append(
-                Component(position, shown, types, component.kleene, component.negated, across, span=component.span)
+                Component(
+                    position, shown, types, component.kleene, negated, across, nested.get(number), span=component.span
+                )
             )
         else:
-            if number >= leaves:
+            if number >= leaves or number in nested or components[position].nested is not None:
                 message = f"the variable {quoted(components[position].variable)} is used twice"
                 raise source.mistake(message, where, "give each component its own variable")
             components[position] = _alternative(components[position], component, types, where, source)

@@ -70,11 +70,12 @@ def _check_group(group: Group, source: Source) -> None:
             "write {1,5} for one to five times; MATCH_RECOGNIZE repeats groups any number of times",
         )
     if group.kind is GroupKind.AND:
-        for leaf in group.leaves:
-            if leaf.negated:
+        inside: list[syntax.Component | Group] = [*group.leaves, *_groups(group.parts)]
+        for part in inside:
+            if part.negated:
                 raise source.mistake(
                     "a negation cannot be inside AND, where its neighbours are not known",
-                    leaf.span,
+                    part.span,
                     "put it before or after AND",
                 )
 

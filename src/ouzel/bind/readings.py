@@ -66,23 +66,36 @@ def bounds(step: Step, position: int, strategy: Strategy, components: Sequence[C
 def linear(query: BoundQuery) -> tuple[BoundQuery, ...]:
     """The query of each reading. It has the name, the window and the strategy of the whole query. A form of OUTPUT
     chooses among the matches of all readings afterwards."""
-    return tuple(_linear(query, reading) for reading in query.readings)
+    return tuple(_linear(query, _without_nested(query, reading)) for reading in query.readings)
+
+
+def _without_nested(query: BoundQuery, reading: Reading) -> Reading:
+    """A reading without its negated sequences, which are queries of their own. In the place of one at the end is a
+    component that no event fills, so that matches still end with their window."""
+    kept = tuple(step for step in reading if query.components[step.component].nested is None)
+    ordered = [step for step in reading if not query.components[step.component].across]
+    if query.components[ordered[-1].component].nested is None:
+        return kept
+    across = tuple(step for step in kept if query.components[step.component].across)
+    return (*kept[: len(kept) - len(across)], replace(ordered[-1], types=()), *across)
 
 
 def _linear(query: BoundQuery, reading: Reading) -> BoundQuery:
     places = {step.component: place for place, step in enumerate(reading)}
+    nested = {component.position for component in query.components if component.nested is not None}
     components = tuple(
         _component(query.components[step.component], step, place, places) for place, step in enumerate(reading)
     )
-    moved = _Moved(query, reading)
+    moved = Moved(reading)
     conjuncts = [
         placed(tuple(moved.of(comparison) for comparison in conjunct.comparisons), components, conjunct.span)
         for conjunct in query.conjuncts
-        # A conjunct that names an absent variable holds.
-        if conjunct.components <= places.keys()
+        # A conjunct that names an absent variable holds. Those of negated sequences belong to their queries.
+        if conjunct.components <= places.keys() - nested
     ]
     for place, step in enumerate(reading):
-        conjuncts += bounds(step, place, query.strategy, components)
+        if components[place].kleene:
+            conjuncts += bounds(step, place, query.strategy, components)
     returns = query.returns
     if returns is not None:
         returns = tuple(OutputColumn(column.name, _returned(moved.of(column.expression))) for column in returns)
@@ -90,7 +103,7 @@ def _linear(query: BoundQuery, reading: Reading) -> BoundQuery:
         query,
         components=components,
         conjuncts=tuple(conjuncts),
-        equivalences=tuple(_tests(query, reading)),
+        equivalences=tuple(tests_of(query, reading)),
         output=BoundOutput(_PER_READING.get(query.output.form, OutputForm.ALL)),
         returns=returns,
         aggregates=tuple(
@@ -106,7 +119,9 @@ def _linear(query: BoundQuery, reading: Reading) -> BoundQuery:
 
 def _component(component: Component, step: Step, place: int, places: Mapping[int, int]) -> Component:
     across = tuple(sorted(places[one] for one in component.across if one in places))
-    return replace(component, position=place, types=step.types, across=across)
+    # What is left of a negated sequence at the end is a single negative component.
+    kleene = component.kleene and component.nested is None
+    return replace(component, position=place, types=step.types, kleene=kleene, across=across, nested=None)
 
 
 def _returned(expression: Bound) -> Bound:
@@ -134,7 +149,7 @@ def _steps(query: BoundQuery, reading: Reading) -> Iterator[BoundStep]:
             yield replace(step, component=place)
 
 
-def _tests(query: BoundQuery, reading: Reading) -> Iterator[EquivalenceTest]:
+def tests_of(query: BoundQuery, reading: Reading) -> Iterator[EquivalenceTest]:
     for test in query.equivalences:
         lacked_by: dict[int, frozenset[str]] = {}
         entirely = set()
@@ -154,11 +169,11 @@ def _tests(query: BoundQuery, reading: Reading) -> Iterator[EquivalenceTest]:
 _COUNTS = ("count", "count_distinct")
 
 
-class _Moved:
+class Moved:
     """Expressions of a query as those of one of its readings: components have their places there, and absent ones are
     null."""
 
-    def __init__(self, query: BoundQuery, reading: Reading) -> None:
+    def __init__(self, reading: Reading) -> None:
         self._places: Mapping[int, tuple[int, Step]] = {
             step.component: (place, step) for place, step in enumerate(reading)
         }

@@ -101,6 +101,11 @@ def why(
     read = read_events(events, as_queries(query, params), time=time, type=type, order=order, time_unit=time_unit)
     if not read.count:
         raise InputError("there are no events, so nothing can begin a match")
+    if read.query.has_nested:
+        raise InputError(
+            "why cannot show what a negated sequence forbids",
+            "; find the sequence by a query of its own with INTO, or leave it out",
+        )
     if not read.query.readings:
         return _described(*_searched(read, start, search_limit))
     # Of several readings, the one that got furthest; of equal ones the first.

@@ -146,27 +146,25 @@ class Builder(Transformer[Token, Any]):
     def alternatives(self, children: list[Any]) -> Group:
         return _group(GroupKind.OR, self.components(children), children)
 
-    def negative(self, children: list[Any]) -> Component:
+    def negative(self, children: list[Any]) -> Part:
         span = span_of(children)
         inner: tuple[Part, ...] = children[2] if len(children) == 4 else (children[1],)
-        if len(inner) != 1 or isinstance(inner[0], Group):
-            hint = (
-                "find the sequences by a query of their own with INTO, read its stream with FROM and negate its events"
-            )
-            message = "a negation must hold one component: it forbids single events, not sequences of them"
-            raise refusal(message, span, hint)
-        component = inner[0]
-        if component.negated:
-            raise refusal("a negation cannot be negated", span)
-        if component.kleene or component.least == 0:
-            written = "+" if component.kleene else "?"
-            hint = "find the repetitions by a query of their own with INTO, and negate the events of its stream"
-            raise refusal(
-                f"{written} cannot be under a negation, which forbids single events",
-                span,
-                hint if component.kleene else "leave the ? out: a negation forbids every such event",
-            )
-        return replace(component, negated=True, span=span)
+        first = inner[0]
+        if len(inner) == 1 and isinstance(first, Group) and first == Group(GroupKind.SEQ, first.parts):
+            inner = first.parts
+            first = inner[0]
+        for part in inner:
+            if part.negated:
+                raise refusal("a negation cannot be negated", span)
+            if isinstance(part, Group) or part.without:
+                hint = "find other patterns by a query of their own with INTO, read it with FROM and negate its events"
+                raise refusal("a negated sequence must be made of components", part.span, hint)
+            if part.least == 0:
+                hint = "leave it out: a negation forbids the sequence without it, too"
+                raise refusal("a component under a negation cannot be optional", part.span, hint)
+        if len(inner) == 1 and isinstance(first, Component) and not first.kleene:
+            return replace(first, negated=True, span=span)
+        return Group(GroupKind.SEQ, inner, negated=True, span=span)
 
     def element(self, children: list[Any]) -> Component:
         types: Types = children[0]

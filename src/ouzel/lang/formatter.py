@@ -127,6 +127,8 @@ def _part(part: Component | Group) -> str:
     if isinstance(part, Component):
         return _component(part) + _without(part.without)
     text = f"{part.kind.value}({', '.join(_part(one) for one in part.parts)})"
+    if part.negated:
+        return f"!({text})" if len(part.parts) > 1 else f"!({_part(part.parts[0])})"
     text += "" if (part.least, part.most) == (1, 1) else _quantifier(part.least, part.most)
     return text + _without(part.without)
 

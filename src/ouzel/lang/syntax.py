@@ -253,7 +253,8 @@ class GroupKind(Enum):
 @dataclass(frozen=True, slots=True)
 class Group(Node):
     """`SEQ(…)`, `OR(…)`, `AND(…)` inside a pattern, `least` to `most` times: `SEQ(…)?` is 0 to 1. `most` is None
-    without an upper bound, which the binder refuses."""
+    without an upper bound, which the binder refuses. `negated`: a SEQ of components that must not occur, also of one
+    repetition: `!(SEQ(B b, C c))`, `!(B{3,} b[])`."""
 
     kind: GroupKind
     parts: tuple[Component | Group, ...]
@@ -285,6 +286,15 @@ def _forbidden(parts: tuple[Component | Group, ...], first: int = 0) -> Iterator
         first = last
 
 
+def _nested(parts: tuple[Component | Group, ...], first: int = 0) -> Iterator[range]:
+    """The numbers of the leaves of each negated group, which count from `first`."""
+    for part in parts:
+        last = first + (len(part.leaves) if isinstance(part, Group) else 1)
+        if isinstance(part, Group):
+            yield from (range(first, last),) if part.negated else _nested(part.parts, first)
+        first = last
+
+
 class Notation(Enum):
     PATTERN = "PATTERN"  # also written EVENT: a lone name in SEQ is a type
     SEQUENCE = "SEQUENCE"  # a lone name is a variable of any type
@@ -305,6 +315,11 @@ class Pattern(Node):
     def components(self) -> tuple[Component, ...]:
         """All components in the order written, then those after WITHOUT."""
         return leaves(self.parts) + tuple(leaf for _, leaf in self.forbidden)
+
+    @property
+    def nested(self) -> tuple[range, ...]:
+        """For each negated SEQ, the numbers of its components."""
+        return tuple(_nested(self.parts))
 
     @property
     def forbidden(self) -> tuple[tuple[range, Component], ...]:

@@ -108,6 +108,49 @@ def test_latest_is_a_filter_of_all_matches() -> None:
         assert counted(found) == counted(wanted.values()), events
 
 
+# A negated sequence, and the same by hand: the inner query, its negation, and the conditions of both.
+BY_HAND = [
+    ("SEQ(A a, !(SEQ(B b, C c)), D d)", "SEQ(B b, C c)", "SEQ(A a, !(N n), D d)", "", "", ""),
+    ("SEQ(A a, !(SEQ(B b, C c)), D d)", "SEQ(B b, C c)", "SEQ(A a, !(N n), D d)", "c.x > b.x", "c.x > b.x", ""),
+    ("SEQ(A a, !(SEQ(B b, C c)), D d)", "SEQ(B b, C c)", "SEQ(A a, !(N n), D d)", "b.x > a.x", "", "n.x > a.x"),
+    ("SEQ(A a, !(SEQ(B b, C c)), D d)", "SEQ(B b, C c)", "SEQ(A a, !(N n), D d)", "b.x > d.x", "", "n.x > d.x"),
+    ("SEQ(A a, !(B{2,} b[]), D d)", "B{2,} b[]", "SEQ(A a, !(N n), D d)", "", "", ""),
+    ("SEQ(!(SEQ(B b, C c)), A a, D d)", "SEQ(B b, C c)", "SEQ(!(N n), A a, D d)", "", "", ""),
+    ("SEQ(A a, D d, !(SEQ(B b, C c)))", "SEQ(B b, C c)", "SEQ(A a, D d, !(N n))", "", "", ""),
+    ("SEQ(A+ a[], !(SEQ(B b, C c)))", "SEQ(B b, C c)", "SEQ(A+ a[], !(N n))", "", "", ""),
+]
+
+
+@pytest.mark.parametrize(("pattern", "inner", "outer", "where", "inside", "outside"), BY_HAND)
+def test_negated_sequences_are_composed_queries(
+    pattern: str, inner: str, outer: str, where: str, inside: str, outside: str
+) -> None:
+    def condition(text: str) -> str:
+        return f"WHERE {text}" if text else ""
+
+    returned = "b[1].x AS x" if "[]" in inner else "b.x AS x"
+    script = (
+        f"inner: PATTERN {inner} {condition(inside)} WITHIN 8 RETURN N({returned}) INTO found;"
+        f"outer: PATTERN {outer} FROM input, found {condition(outside)} WITHIN 8"
+    )
+    for number in range(case_count(20)):
+        rng = random.Random(f"by hand {pattern} {where} {number}")
+        events = [dict(event.attributes) for event in random_events(rng, 12, list("ABCD"))]
+        wanted = ouzel.match(events, ouzel.queries(script), **COLUMNS)["outer"].to_pylist()
+        found = ouzel.match(events, f"PATTERN {pattern} {condition(where)} WITHIN 8", **COLUMNS).to_pylist()
+        assert counted(found) == counted(wanted), (pattern, events)
+
+
+def test_a_negated_repetition_asks_for_existence() -> None:
+    """2^60 choices of the inner pattern are not tried."""
+    kinds = ["A", *["B"] * 60, "D"]
+    events = [{"type": kind, "time": time} for time, kind in enumerate(kinds)]
+    limits = {"max_partial_matches": 1_000}
+    for least, count in ((60, 0), (61, 1), (3, 0)):
+        query = f"PATTERN SEQ(A a, !(B{{{least},}} b[]), D d) WITHIN 100"
+        assert ouzel.match(events, query, **COLUMNS, limits=limits).num_rows == count
+
+
 def test_matches_come_in_order_of_end_and_reading() -> None:
     events = [{"type": kind, "time": time} for time, kind in enumerate("ABCBC")]
     found = ouzel.match(events, "PATTERN SEQ(A a, B? b, C c)", **COLUMNS).to_pylist()

@@ -190,6 +190,7 @@ def _counted_readings(query: BoundQuery, statistics: Statistics, off: Collection
         or query.strategy is not Strategy.SKIP_TILL_ANY_MATCH
         # A match that two readings find is counted once.
         or overlapping(query.readings, query.components)
+        or query.has_nested
         # The value of an absent event must be null.
         or not all(isinstance(argument, Attribute | Intrinsic) for argument in arguments)
         or any(key.path is None for key in query.group_by)
@@ -244,6 +245,8 @@ def require_streamable(query: BoundQuery, off: Collection[str]) -> None:
 def obstacle(plan: Plan) -> str | None:
     """Why a query's matches cannot be counted without building them; None if they can."""
     query = plan.query
+    if query.has_nested:
+        return "a negated sequence forbids single matches"
     if query.readings:
         return "the pattern has several readings"
     several = len(query.positives) > 1 or any(c.kleene for c in query.positives)

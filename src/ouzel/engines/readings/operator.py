@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ouzel.bind.model import Component
 from ouzel.engines.readings.forms import Furthest, Union, form_of
+from ouzel.engines.readings.nested import NestedSequence
 from ouzel.engines.readings.plan import POSITION, ReadingsPlan
 from ouzel.errors import LimitError
 from ouzel.lang.syntax import OutputForm
@@ -41,6 +42,10 @@ class ReadingsOperator(QueryOperator):
         self._forms = form_of(query)
         inner = layout if self._order is None else self._order.layout
         self._parts = [operator_for(part, inner, limits) for part in plan.parts]
+        self._nested = [
+            [NestedSequence(one, operator_for(one.plan, inner, limits)) for one in plans] for plans in plan.nested
+        ]
+        self._window = plan.window_ticks
         self._is_compressed = query.output.form is OutputForm.COMPRESSED
         self.schema = self._compressed_schema(layout) if self._is_compressed else output_schema(query, layout)
         self._columns = [ReadingColumns(query, reading, self.schema) for reading in query.readings]
@@ -58,11 +63,14 @@ class ReadingsOperator(QueryOperator):
         if self._order is not None:
             ready = self._order.take_ready(until)
             if ready is not None:
-                for part in self._parts:
+                for part in self._operators:
                     part.stage(*ready)
         answers = [part.answer(until) for part in self._parts]
         if self._is_compressed:
             return self._of_graphs([answer.table for answer in answers])
+        for number, sequences in enumerate(self._nested):
+            for sequence in sequences:
+                answers[number] = sequence.allowed(answers[number], until, self._window)
         found = [number for number, answer in enumerate(answers) if answer.table.num_rows]
         if not found and self._furthest is None:
             return Answer(empty_table(self.schema), answers[0].starts[:0], answers[0].ends[:0])
@@ -110,6 +118,11 @@ class ReadingsOperator(QueryOperator):
         order = pa.compute.sort_indices(table.column("end")) if len(found) > 2 else None
         return Answer(table if order is None else table.take(order), NO_TICKS, NO_TICKS)
 
+    @property
+    def _operators(self) -> list[QueryOperator]:
+        """Those of the readings, and of their negated sequences."""
+        return [*self._parts, *(one.operator for sequences in self._nested for one in sequences)]
+
     def _check_matches(self, ends: np.ndarray) -> None:
         """A timestamp may have as many matches of all readings together as of one pattern."""
         most = self._limits.max_matches_per_timestamp
@@ -121,7 +134,7 @@ class ReadingsOperator(QueryOperator):
             )
 
     def _ticks(self, name: str) -> int | None:
-        ticks = [getattr(part, name) for part in self._parts]
+        ticks = [getattr(part, name) for part in self._operators]
         if self._furthest is not None:
             ticks.append(self._furthest.deadline)
         if self._order is not None and name == "next_deadline":
@@ -142,7 +155,7 @@ class ReadingsOperator(QueryOperator):
     def held_events(self) -> int:
         """The number of pending and live events, in the reading that holds the most."""
         pending = 0 if self._order is None else self._order.held
-        return pending + max(part.held_events for part in self._parts)
+        return pending + max(part.held_events for part in self._operators)
 
     @property
     def room(self) -> int:
@@ -153,7 +166,7 @@ class ReadingsOperator(QueryOperator):
     def statistics(self) -> dict[str, int]:
         """The counters of the kernels, over all readings."""
         total: dict[str, int] = {}
-        for part in self._parts:
+        for part in self._operators:
             for name, count in part.statistics.items():
                 total[name] = total.get(name, 0) + count
         return total
@@ -162,6 +175,7 @@ class ReadingsOperator(QueryOperator):
         """Store everything; returns what `load` needs."""
         return {
             "parts": [part.dump(writer) for part in self._parts],
+            "nested": [[one.dump(writer) for one in sequences] for sequences in self._nested],
             "order": None if self._order is None else self._order.dump(writer),
             "forms": None if self._forms is None else self._forms.dump(),
             "furthest": None if self._furthest is None else self._furthest.dump(writer),
@@ -171,6 +185,9 @@ class ReadingsOperator(QueryOperator):
         """Restore what `dump` stored."""
         for part, stored in zip(self._parts, head["parts"], strict=True):
             part.load(reader, stored)
+        for sequences, heads in zip(self._nested, head["nested"], strict=True):
+            for one, stored in zip(sequences, heads, strict=True):
+                one.load(reader, stored)
         if self._order is not None:
             self._order.load(reader, head["order"])
         if self._forms is not None:

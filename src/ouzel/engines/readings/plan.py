@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from ouzel.bind.model import INT, At, Attribute, BoundQuery, Catalog, EventWindow, OutputColumn
+from ouzel.bind.nested import Role, nested_queries
 from ouzel.bind.patterns import overlapping
 from ouzel.bind.readings import linear
 from ouzel.engines import Engine
@@ -29,12 +30,23 @@ POSITION = "position in stream order"
 
 
 @dataclass(frozen=True, slots=True)
+class NestedPlan:
+    """The plan that finds a negated sequence, and the events of a match between which it is forbidden."""
+
+    plan: Plan
+    roles: tuple[Role, ...]
+    events: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ReadingsPlan(Plan):
     """The plans of all readings. The other fields say what holds in every reading: roles of events and keys."""
 
     engine: ClassVar[str] = "readings"
 
     parts: tuple[Plan, ...] = ()
+    # Of the negated sequences of each reading.
+    nested: tuple[tuple[NestedPlan, ...], ...] = ()
 
     @property
     def has_runs(self) -> bool:  # type: ignore[override]
@@ -71,7 +83,14 @@ class _Readings(Engine):
         idle = [rule.name for rule, _ in REWRITES if rule is not None and rule.name not in acting]
         common = optimize(build(query), statistics, off=(*off, *idle, WRITTEN_EQUALITIES, SECOND_EQUIVALENCE))
         known = {field.name: getattr(common, field.name) for field in fields(Plan)}
-        return replace(ReadingsPlan(**known), parts=parts, notes=notes)
+        nested = [
+            tuple(
+                NestedPlan(make_plan(_with_places(one.query), statistics, off=off), one.roles, one.events)
+                for one in nested_queries(placed, reading)
+            )
+            for reading in query.readings
+        ]
+        return replace(ReadingsPlan(**known), parts=parts, nested=tuple(nested), notes=notes)
 
     def explain(self, plan: ReadingsPlan) -> Explanation:
         from ouzel.engines.readings.explain import explain
@@ -88,6 +107,7 @@ def _is_ordered(query: BoundQuery) -> bool:
     return (
         bool(overlapping(query.readings, query.components))
         or query.output.form not in (OutputForm.ALL, OutputForm.COMPRESSED)
+        or query.has_nested
         or query.strategy is not Strategy.SKIP_TILL_ANY_MATCH
         or isinstance(query.window, EventWindow)
     )
