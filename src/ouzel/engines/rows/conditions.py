@@ -229,31 +229,37 @@ def _instances(
     registers: _Registers, rows: SortedRows, register_count: int, texts: _Texts, variables: Sequence[str]
 ) -> Instances:
     """The lanes: a slot for each row, then the null row, then a slot for each register."""
-    count = rows.count + 1
-    frame = RowFrame(count, rows, lambda component: np.append(np.arange(rows.count), -1))
-    columns: dict[int, Column] = {}
+    # The rows are read in place. The null row has values of its own: COALESCE(x, 0) is 0 there.
+    parts = [
+        (slice(0, rows.count), RowFrame(rows.count, rows, lambda component: None)),
+        (slice(rows.count, rows.count + 1), RowFrame(1, rows, lambda component: np.array([-1]))),
+    ]
+    slots = rows.count + 1 + register_count
+    columns: dict[int, list[Column]] = {}
     for number, spec in enumerate(registers.ints):
         if spec.domain in (Domain.CODE, Domain.RANK):
-            columns[number] = evaluate(spec.expression, frame)
-    texts.learn([*columns.values(), pa.array(list(variables), pa.large_string())])
+            columns[number] = [evaluate(spec.expression, frame) for _, frame in parts]
+    learnt = [column for both in columns.values() for column in both]
+    texts.learn([*learnt, pa.array(list(variables), pa.large_string())])
     int_count, float_count = max(len(registers.ints), 1), max(len(registers.floats), 1)
-    ints = np.zeros((int_count, count + register_count), np.int64)
-    floats = np.zeros((float_count, count + register_count), np.float64)
-    flags = np.zeros((int_count + float_count, count + register_count), np.uint8)
-    for number, spec in enumerate(registers.ints):
-        if spec.domain is Domain.TRUTH:
-            ints[number, :count] = holds(spec.expression, frame)
-            continue
-        if number in columns:
-            values, valid = texts.ranks(columns[number])
-        else:
-            values, valid = as_integers(evaluate(spec.expression, frame))
-        ints[number, :count] = values
-        flags[number, :count] = np.where(valid, LaneFlag.VALUE, LaneFlag.NULL)
-    for number, spec in enumerate(registers.floats):
-        reals, valid = split(evaluate(spec.expression, frame), np.float64)
-        floats[number, :count] = reals
-        flags[int_count + number, :count] = np.where(valid, LaneFlag.VALUE, LaneFlag.NULL)
+    ints = np.zeros((int_count, slots), np.int64)
+    floats = np.zeros((float_count, slots), np.float64)
+    flags = np.zeros((int_count + float_count, slots), np.uint8)
+    for part, (place, frame) in enumerate(parts):
+        for number, spec in enumerate(registers.ints):
+            if spec.domain is Domain.TRUTH:
+                ints[number, place] = holds(spec.expression, frame)
+                continue
+            if number in columns:
+                values, valid = texts.ranks(columns[number][part])
+            else:
+                values, valid = as_integers(evaluate(spec.expression, frame))
+            ints[number, place] = values
+            flags[number, place] = np.where(valid, LaneFlag.VALUE, LaneFlag.NULL)
+        for number, spec in enumerate(registers.floats):
+            reals, valid = split(evaluate(spec.expression, frame), np.float64)
+            floats[number, place] = reals
+            flags[int_count + number, place] = np.where(valid, LaneFlag.VALUE, LaneFlag.NULL)
     empty = np.zeros(0, np.int64)
     # The registers write their flags while the kernel runs.
     flagged = np.ones(int_count + float_count, np.uint8)
