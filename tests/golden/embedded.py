@@ -154,8 +154,6 @@ class InSet(OneByOne):
             return "a set reads one table"
         if reason is None and any(q.tree.into or q.tree.sources for q in prepared(case).values()):
             return "queries of a set do not read each other"
-        if reason is None and any(q.tree.threshold for q in prepared(case).values()):
-            return "a set takes no loss model"
         return reason
 
     def run(self, case: Case) -> Answers:

@@ -24,7 +24,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runtime": {"algebra", "prepared", "plan", "bind", "lang", "kernels", "loss", "notebook", "sealing", "errors"},
     "engines": {"runtime", "prepared", "algebra", "plan", "bind", "lang", "kernels", "loss", "errors"},
     "prepared": {"algebra", "bind", "lang", "notebook", "plan", "errors"},
-    "query_set": {"engines", "runtime", "algebra", "prepared", "plan", "bind", "lang", "kernels", "sealing", "errors"},
+    "query_set": {
+        "engines", "runtime", "algebra", "prepared", "plan", "bind", "lang", "kernels", "loss", "sealing", "errors"
+    },  # fmt: skip
     "statements": {"engines", "runtime", "bind", "lang", "errors"},
     "insight": {"engines", "runtime", "prepared", "notebook", "plan", "bind", "lang", "errors"},
     # The public API too: workers compare its version with the driver's.

@@ -64,10 +64,12 @@ def fitted(matches: Any, components: Sequence[str] | None, time: str, family: st
             between = times[place, both] - times[place - 1, both]
             gaps[names[place]] = _fit(between, _family(family, names[place]), names[place], exact)
     for place, name in enumerate(names):
-        if happened[place].all():
-            # Complete matches only: they do not show how often the component fails to happen.
+        if place == len(names) - 1 and happened[place].all():
+            # A history of matches does not show last events that end no match.
             continue
-        priors[name] = float(happened[place].mean())
+        # A component that always happened may fail once (Laplace's rule of succession).
+        seen, rows = int(happened[place].sum()), happened.shape[1]
+        priors[name] = (seen + 1) / (rows + 2) if seen == rows else seen / rows
         skipped = np.zeros(0)
         if 0 < place < len(names) - 1:
             # From the last component that happened before it to the next component, if that happened.

@@ -18,6 +18,7 @@ from ouzel.algebra.binding import AlgebraQuery
 from ouzel.algebra.streams import Stream
 from ouzel.bind.model import BoundQuery
 from ouzel.errors import InputError, OuzelError, QueryError
+from ouzel.loss import LossModel
 from ouzel.prepared import Query, as_queries
 from ouzel.query_set.groups import Group, parameter_table
 from ouzel.query_set.merged import Merged
@@ -44,7 +45,7 @@ from ouzel.runtime.inputs import as_table, check_inputs_by_type, is_rows, with_m
 from ouzel.runtime.layout import ARRIVAL, Layout, catalog_of, conform, layout_of_table, ticks_of
 from ouzel.runtime.limits import Limits, limits_of
 from ouzel.runtime.problems import Answers, Problem
-from ouzel.runtime.program import Program, check_columns, event_types, make_program
+from ouzel.runtime.program import Program, check_columns, check_is_model, event_types, make_program
 from ouzel.runtime.session import Session
 from ouzel.sealing import SNAPSHOT, decoding
 
@@ -53,7 +54,8 @@ class QuerySet(Feeder[Any]):
     """Standing queries that are added and removed while events flow; every answer names its query.
 
     A query sees the events after the watermark at its registration. `bounded`: the input will end, so queries may wait
-    without a bound on DUR. Several threads may call one set: each call waits for the one before it.
+    without a bound on DUR. `model` has the loss rates for queries with THRESHOLD. Several threads may call one set:
+    each call waits for the one before it.
 
     >>> from ouzel.algebra import stream
     >>> quotes = stream("Stock")
@@ -82,11 +84,14 @@ class QuerySet(Feeder[Any]):
         bounded: bool = False,
         merge: bool = True,
         schema: pa.Schema | None = None,
+        model: LossModel | None = None,
     ) -> None:
         order = check_columns(time, type, order, time_unit)
         self._options: dict[str, Any] = {"time": time, "type": type, "order": order, "time_unit": time_unit}
         super().__init__(max_delay)
         self._limits = limits_of(limits)
+        check_is_model(model)
+        self._model = model
         self._bounded = bounded
         self._merge = merge
         self._registrations: list[Pending] = []  # added before the columns were known
@@ -257,12 +262,10 @@ class QuerySet(Feeder[Any]):
             if made is not None:
                 self._take_single(id, *made)
                 return
-        elif prepared.tree.threshold is not None:
-            raise QueryError("a QuerySet cannot run a query with THRESHOLD", hint="use ouzel.Engine or ouzel.match")
         self._places.pop(id, None)
         program = make_program(
             as_queries({"query": prepared}), session.program.layout.schema, **self._options, limits=self._limits,
-            streaming=not self._bounded,
+            streaming=not self._bounded, model=self._model, warn_of_names=False,
         )  # fmt: skip
         if any("query" in _answer_columns(bound) for bound in program.queries):
             raise QueryError(
@@ -416,7 +419,7 @@ class QuerySet(Feeder[Any]):
         time_unit = self._options["time_unit"]
         merged = Merged(layout, self._limits, time_unit=time_unit, merge=self._merge)
         self._set_delay(catalog_of(layout, time_unit=time_unit))
-        session = GrowingSession(Program((), layout, self._limits), merged)
+        session = GrowingSession(Program((), layout, self._limits, model=self._model), merged)
         self._set_order(session)
         self._session = session
         self._session.threads = thread_count(None)
@@ -485,6 +488,7 @@ class QuerySet(Feeder[Any]):
                 limits=session.program.limits,
                 bounded=feeder["bounded"],
                 merge=feeder["merge"],
+                model=session.program.model,
             )
             held._newest = feeder["newest"]
         held._session, held._delay_ticks = session, feeder["delay_ticks"]
@@ -506,7 +510,7 @@ class QuerySet(Feeder[Any]):
         made = []
         only = next(iter(self.types_named()), None) if self._options["type"] is None else None
         for number in range(count):
-            part = QuerySet(**self._options, limits=self._limits, bounded=bounded, merge=self._merge)
+            part = QuerySet(**self._options, limits=self._limits, bounded=bounded, merge=self._merge, model=self._model)
             shares = (share_of(one, number, count) for one in self._registrations)
             part._registrations = [share for share in shares if share is not None]
             part._bind_schema(schema, only)
@@ -527,7 +531,7 @@ class QuerySet(Feeder[Any]):
 
     def digest(self) -> str:
         """A digest of the queries of a set whose columns are not known yet."""
-        return digest_of(self._registrations)
+        return digest_of(self._registrations, "" if self._model is None else self._model.to_json())
 
     def parts(self, id: Any = None) -> Iterator[tuple[Any, Group | Registration]]:
         """For each template, and each query or shape of queries, a name and the parts that answer it; or for one query

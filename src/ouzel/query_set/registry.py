@@ -129,9 +129,9 @@ def slice_of(id: Any, slices: int) -> int:
     return zlib.crc32(str(id).encode("utf-8", "surrogatepass")) % slices
 
 
-def digest_of(registrations: Sequence[Pending]) -> str:
-    """A digest of pending registrations, the same wherever they are written the same."""
-    mark = sha256()
+def digest_of(registrations: Sequence[Pending], model: str = "") -> str:
+    """A digest of pending registrations and their loss model, the same wherever they are written the same."""
+    mark = sha256(model.encode())
     for one in registrations:
         if isinstance(one, PendingQuery):
             prepared = prepared_query(one.query, one.params)

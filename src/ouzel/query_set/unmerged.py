@@ -410,10 +410,13 @@ def _key(program: Program) -> tuple[str, tuple[Limit, ...]]:
     stripped = replace(query, name="", text="", result_type="", catalog=Catalog())
     if query.returns is None:
         return _written(stripped), ()
+    if query.threshold is not None:
+        # The loss model and the column `missing` name variables.
+        return _written(stripped), ()
     # Without RETURN, variables name the columns.
     stripped = replace(stripped, components=tuple(replace(c, variable=str(c.position)) for c in query.components))
     (plan,) = program.plans().values()
-    if query.output.form is not OutputForm.ALL or query.threshold is not None:
+    if query.output.form is not OutputForm.ALL:
         return _written(stripped), ()
     # If the order of simultaneous events matters, the columns that RETURN reads also decide it.
     if plan.has_runs:

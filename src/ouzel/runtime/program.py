@@ -236,8 +236,12 @@ def make_program(
     statistics: Statistics | None = None,
     model: LossModel | None = None,
     streaming: bool = False,
+    warn_of_names: bool = True,
 ) -> Program:
-    """Bind queries to an input of one schema, or of one schema for each event type."""
+    """Bind queries to an input of one schema, or of one schema for each event type.
+
+    `warn_of_names`: the model is for these queries only, so that names of other components are mistakes.
+    """
     if not queries:
         raise InputError("there is no query to run; give at least one")
     check_rules(rules_off)
@@ -273,7 +277,8 @@ def make_program(
     for query in bound:
         check_model(query, model)
         check_order(query, layout)
-    for sentence in (*names_without_use(bound, model), *_lacking(bound, model)):
+    unused = names_without_use(bound, model) if warn_of_names else ()
+    for sentence in (*unused, *_lacking(bound, model)):
         warnings.warn(sentence, ModelWarning, stacklevel=6)
     return Program(
         bound, layout, limits or Limits(), tuple(rules_off), statistics or Statistics(), algebra, model, row_patterns
@@ -290,10 +295,15 @@ def check_order(query: BoundQuery, layout: Layout) -> None:
         )
 
 
-def check_model(query: BoundQuery, model: LossModel | None) -> None:
-    """A query with THRESHOLD needs a model."""
+def check_is_model(model: LossModel | None) -> None:
+    """Refuse anything else as `model=`."""
     if model is not None and not isinstance(model, LossModel):
         raise InputError(f"model= must be an ouzel.LossModel, not {model!r}; LossModel.from_json reads a stored one")
+
+
+def check_model(query: BoundQuery, model: LossModel | None) -> None:
+    """A query with THRESHOLD needs a model."""
+    check_is_model(model)
     if query.threshold is not None and model is None:
         raise InputError(
             f"query '{query.name}' has THRESHOLD, so it must know what the stream loses; give ",
