@@ -4,8 +4,8 @@ The shop follows the model of docs/semantics.md, "Probabilities", exactly: an it
 aisle, comes through the gate before the tills, which misses nothing, is perhaps paid for at a counter, and leaves. A
 theft is an item that was on the shelf, passed the aisle and left without having been at the counter. Times are seconds.
 
-With the gate the negative stands beside a component that is never missing, where the probability is exact. Without it
-in the query the aisle may be missing right before the counter, where it is approximate.
+With the gate the negative is next to a component that is never missing. Without it in the query the aisle may be
+missing right before the counter.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ouzel import LossModel
 from ouzel.loss import Exponential, Gamma
@@ -35,6 +36,15 @@ class LossyShop:
     events: pa.Table
     stolen: np.ndarray
 
+    def is_true(self, found: pa.Table, components: int) -> np.ndarray:
+        """Of each match whether it is what happened: a theft, with all observed readings of the item bound."""
+        readings = self.events.filter(pc.is_in(self.events["type"], pa.array(["Shelf", "Aisle"])))["tag"].to_numpy()
+        observed = np.bincount(readings, minlength=len(self.stolen))
+        tags = found["tag"].to_numpy()
+        bound = components - pc.list_value_length(found["missing"]).to_numpy()
+        # The gate, if the query has it, and the exit are always observed.
+        return self.stolen[tags] & (bound == observed[tags] + components - 2)
+
     def recall_and_precision(self, reported: np.ndarray) -> tuple[float, float]:
         """Of the tags that are reported at all."""
         tags = np.unique(reported)
@@ -50,6 +60,8 @@ def model_of(loss: float) -> LossModel:
         priors={"a": SHELF_PRIOR, "b": AISLE_PRIOR},
         skip_gaps={"b": SKIP_GAP},
         component_loss={"g": 0.0},
+        # Every item has one visit and no other readings.
+        background=dict.fromkeys("abgn", 1e9),
     )
 
 
