@@ -25,8 +25,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engines": {"runtime", "prepared", "algebra", "plan", "bind", "lang", "kernels", "loss", "errors"},
     "prepared": {"algebra", "bind", "lang", "notebook", "plan", "errors"},
     "query_set": {
-        "engines", "runtime", "algebra", "prepared", "plan", "bind", "lang", "kernels", "loss", "sealing", "errors"
-    },  # fmt: skip
+        "engines", "runtime", "algebra", "prepared", "plan", "bind", "lang", "kernels", "loss", "sealing", "errors",
+    },
     "statements": {"engines", "runtime", "bind", "lang", "errors"},
     "insight": {"engines", "runtime", "prepared", "notebook", "plan", "bind", "lang", "errors"},
     # The public API too: workers compare its version with the driver's.
