@@ -466,7 +466,7 @@ class Builder(Transformer[Token, Any]):
             raise refusal(
                 f"{_function(name)}(…) takes no condition on elements",
                 span_of(children[4:6]),
-                "write any(v.list, t -> t > 3)",
+                "write any(v.list, t -> t > 3), and NOT any(v.list, t -> NOT t > 3) for all",
             )
         return syntax.AnyElement(listed, variable.value, condition, span=span_of(children))
 

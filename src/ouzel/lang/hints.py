@@ -97,7 +97,7 @@ def hint_for(before: str, written: str, after: str, accepted: set[str]) -> str |
         return "WITHOUT T v comes after a component of the pattern, or after SEQ(…)"
     in_pattern = accepted <= _AFTER_A_TYPE
     if in_pattern and written == "?" and before.rstrip()[-1:] in tuple("+*?}"):
-        return "there is one way to repeat: which events a repetition takes is decided by the strategy"
+        return "the strategy decides which events a repetition takes; SEQ(B{2,3} b[])? may be absent as a whole"
     if in_pattern and written in ("&", "&&", "AND", "OR", "||"):
         return "write AND(A a, B b) for both in any order, OR(A a, B b) for one of them"
     if (in_pattern and written in ("+", "*")) or (written in (",", "-") and _ONE_COMPONENT.search(before)):
@@ -113,6 +113,12 @@ def hint_for(before: str, written: str, after: str, accepted: set[str]) -> str |
         return "leave RETURN out: a match then has all its events with all their attributes"
     if last == "WITHIN" and written.startswith("'"):
         return "write the duration without quotes, such as 5 min"
+    if last == "IN" and written.startswith(":"):
+        return f"a parameter is one value: IN ({written}_1, {written}_2)"
+    if written == "->":
+        return "write any(v.list, t -> t > 3), with one name before the arrow"
+    if written.upper() == "DISTINCT":
+        return "count(DISTINCT v[].x) counts within a match; AGG has no DISTINCT"
     if last == "IN" and written == "[":
         return "write a list in parentheses: IN (1, 2)"
     word = written.upper()

@@ -245,7 +245,7 @@ _STYLE = """
   .dashed { stroke-dasharray: 4 3; }
   .forbid { stroke: #c0392b; }
   .forbidden { fill: #c0392b; }
-  .middle { text-anchor: middle; }
+  .middle { text-anchor: middle; paint-order: stroke; stroke: #ffffff; stroke-width: 4px; }
   .test { fill: #627d98; }
   .box { fill: #f0f4f8; stroke: #bcccdc; rx: 6; }
   .title { font-weight: 600; }
@@ -274,12 +274,15 @@ def svg(explained: Explanation) -> str:
     parts: list[str] = []
     for source, group in forwards.items():
         parts += _forward(group, centres[source], centres[source + 1], baseline)
-    for arrow in jumps:
+    # Short ones first: a longer one below them crosses fewer.
+    for arrow in sorted(jumps, key=lambda arrow: arrow.target - arrow.source):
         depth = below + 26
         below = depth + _height(arrow)
         parts += _jump(arrow, centres[arrow.source], centres[arrow.target], baseline, depth)
     for source, group in loops.items():
         parts += _loops(group, centres[source], baseline)
+    # Texts cover the arrows that pass them.
+    parts.sort(key=lambda part: part.startswith("<text"))
     for centre, state in zip(centres, states, strict=True):
         parts.append(f'<circle class="state" cx="{centre:.0f}" cy="{baseline}" r="{_RADIUS}"/>')
         if state.final:
@@ -307,6 +310,7 @@ def _attribute(text: str) -> str:
 
 
 def _short(name: str) -> str:
+    name = name if len(name) <= 7 else name.replace(" or ", "|")
     return name if len(name) <= 7 else name[:6] + "…"
 
 
