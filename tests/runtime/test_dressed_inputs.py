@@ -37,6 +37,7 @@ TYPES = {
     "y": (*INTEGERS, pa.float64(), pa.decimal64(12, 3), pa.decimal256(10, 1)),
     "f": (pa.float16(), pa.float32(), pa.float64()),
     "s": (pa.string(), pa.large_string()),
+    "l": (pa.list_(pa.int64()), pa.list_(pa.int8()), pa.large_list(pa.int32())),
     "type": (pa.string(), pa.large_string()),
 }
 # Types for the key: anything that can be compared.
