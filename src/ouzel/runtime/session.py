@@ -221,8 +221,7 @@ class Session:
         if until is None:
             batch = self._inbox.all()
         else:
-            # Events that have moments are read as they come.
-            batch = self._inbox.ready(until) if self._moments is None else self._inbox.all(until)
+            batch = self._inbox.all(until) if self._reads_ahead() else self._inbox.ready(until)
         try:
             for operator, names in tuple(self._operators.items()):
                 if names and reads_input(query := self._queries[names[0]]):
@@ -395,8 +394,7 @@ class Session:
     def advance(self, watermark: int) -> dict[Any, pa.Table]:
         """No event at or before this tick can come any more. A tick in the past changes nothing."""
         self._watermark = max(self._watermark, watermark)
-        # Events that have moments may complete matches before the watermark passes them.
-        reached = self._watermark if self._moments is None else max(self._watermark, self._inbox.newest)
+        reached = max(self._watermark, self._inbox.newest) if self._reads_ahead() else self._watermark
         return self.nothing() if self._inbox.waits(reached) else self._read(self._watermark)
 
     def nothing(self) -> dict[str, pa.Table]:
@@ -456,6 +454,16 @@ class Session:
         removed = [name for names in self._operators.values() for name in names if name not in answered]
         for name in removed:
             self._detach(name)
+
+    def _reads_ahead(self) -> bool:
+        """Whether events are read before the watermark passes them: their moments are known, and a match of some query
+        may end with them."""
+        if self._moments is None:
+            return False
+        return any(
+            self._layouts[query.name].scale is not None and not (isinstance(query, BoundQuery) and query.aggregates)
+            for query in self._queries.values()
+        )
 
     def _until(self, operator: Operator, watermark: int) -> int:
         """How far an operator may read: up to the watermark, or up to the last event that has an order."""
