@@ -1,9 +1,11 @@
 """Small pushes: events a second by engine, form of input and size of a push, against another checkout; and latency.
 
     python -m benchmarks.small_pushes [--old PATH] [--runs 3] [--only sequence …] [--sizes 1 100 …] [--latency EVENTS]
+    python -m benchmarks.small_pushes --page
 
 `--old` is a checkout to compare with. Both are measured in processes of their own, in turns; a rate is the best of the
-runs by CPU time. Every run must give the rows that one `match` of the checkout itself gives.
+runs by CPU time. Every run must give the rows that one `match` of the checkout itself gives. `--page` measures pushes
+with order="arrival" and the latency of a million events, too, and writes docs/benchmarks-small-pushes.md.
 """
 
 from __future__ import annotations
@@ -28,6 +30,10 @@ ROOT = Path(__file__).parent.parent
 SIZES = {1: 2_000, 100: 20_000, 1_000: 100_000, 100_000: 500_000}
 FORMS = ("dicts", "batch")
 WANTED = {1: 12.0, 100: 10.0, 1_000: 3.0, 100_000: 1.0}
+# No push of one event may take longer: milliseconds of the thread's CPU.
+LONGEST_PUSH = 10.0
+# With order="arrival", pushes of a hundred must have this share of the rate without it.
+ORDERED_SHARE = 0.8
 # Pushed before the clock starts: kernels are compiled and the window is full.
 WARM = 3_000
 
@@ -90,11 +96,11 @@ def digest(answers: list[pa.Table]) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for table in answers for row in table.to_pylist())
 
 
-def rate(engine: str, form: str, size: int, count: int) -> dict[str, Any]:
+def rate(engine: str, form: str, size: int, count: int, ordered: bool = False) -> dict[str, Any]:
     """Events a second of CPU, and whether the rows are right."""
     table = events(WARM + count)
     batches = pushes(table.slice(WARM), form, size)
-    running = ouzel.Engine(query_of(engine), **options_of(engine))
+    running = ouzel.Engine(query_of(engine), **options_of(engine), **({"order": "arrival"} if ordered else {}))
     answers = [running.push(table.slice(0, WARM))["query"]]
     gc.collect()
     gc.disable()
@@ -176,6 +182,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--sizes", nargs="*", type=int, default=list(SIZES))
     parser.add_argument("--forms", nargs="*", default=list(FORMS))
     parser.add_argument("--latency", type=int, default=0, metavar="EVENTS")
+    parser.add_argument("--page", action="store_true", help="also write the page")
     parser.add_argument("--quick", action="store_true", help="one run of few events")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
@@ -185,6 +192,9 @@ def main(arguments: list[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             print(json.dumps({"rate": rate, "latency": latency, "shop": shop}[kind](*task)))
+        return 0
+    if asked.page:
+        write_page(asked.runs)
         return 0
     runs, share = (1, 10) if asked.quick else (asked.runs, 1)
     print(f"{'engine':<12}{'form':<8}{'size':>8}{'events/s':>12}{'before':>12}{'times':>8}  wanted")
@@ -204,6 +214,48 @@ def main(arguments: list[str] | None = None) -> int:
             show("shop", "table", size, new, old, wanted)
             print(f"{'':<20}share of one call: {new / one_call:.2f}")
     return 0
+
+
+def write_page(runs: int) -> None:
+    """Measure the rates by engine, form and size, what an order costs, and the latency of a million events."""
+    # The other checkout may lack these.
+    from benchmarks.measure import Bar, markdown
+    from benchmarks.report import BAR_HEADINGS, DOCS
+    from ouzel.kernels import jit
+
+    bars: list[Bar] = []
+    rates: list[list[str]] = []
+    latencies: list[list[str]] = []
+    for engine in QUERIES:
+        for form in FORMS:
+            found = [best(None, runs, "rate", engine, form, size, SIZES[size])[0] for size in SIZES]
+            ordered = best(None, runs, "rate", engine, form, 100, SIZES[100], True)[0]
+            share = ordered / found[list(SIZES).index(100)]
+            rates.append([engine, form, *(f"{one:,.0f}" for one in found), f"{share:.2f}"])
+            bars.append(Bar(f'{engine}, {form}: 100 a push with order="arrival"', share, ORDERED_SHARE, True))
+        taken = child(ROOT, "latency", engine, 1_000_000)
+        latencies.append([engine, *(f"{value:,.1f}" for value in taken.values())])
+        bars.append(Bar(f"{engine}: longest push of one event, ms", taken["max"] / 1_000, LONGEST_PUSH, False))
+    lines = [
+        "# Small pushes",
+        "",
+        f"Written by `python -m benchmarks.small_pushes --page`, kernels from {jit.MODE}, one thread. A rate is events "
+        f"a second of CPU time, the best of {runs} runs. Every run checks that the rows are those of one `match`.",
+        "",
+        markdown(BAR_HEADINGS, [bar.cells() for bar in bars]),
+        "",
+        "Events a second, by engine, form of input and size of a push; last the share of the rate of pushes of 100 "
+        'that is left with `order="arrival"`:',
+        "",
+        markdown(["engine", "form", *(f"{size:,}" for size in SIZES), "ordered"], rates),
+        "",
+        "A push of one event, a list of one dictionary, over a million events, in microseconds of the thread's CPU:",
+        "",
+        markdown(["engine", "p50", "p99", "p99.9", "max"], latencies),
+    ]
+    text = "\n".join(lines) + "\n"
+    print(text)
+    (DOCS / "benchmarks-small-pushes.md").write_text(text, encoding="utf-8")
 
 
 def show(engine: str, form: str, size: int, new: float, old: float, wanted: float) -> None:
