@@ -50,9 +50,10 @@ PARTS: dict[str, tuple[str, str, Callable[[bool], parts.Found]]] = {
     ),
     "patterns": (
         "Pattern queries",
-        "4,000 events in batches of 1,000, two types, 50 names. Patterns of one or two events are merged into "
-        "automata. Longer ones run in sessions, where patterns that differ only in RETURN or thresholds run "
-        "once. Most of the cost of one engine per query is the same for every batch, however small. The cost "
+        "4,000 events in batches of 1,000, two types, 50 names. Patterns of one or two events, and longer ones "
+        "whose events are equal in some attribute, are merged into automata. The others run in sessions, where "
+        "patterns that differ only in RETURN run once. "
+        "Most of the cost of one engine per query is the same for every batch, however small. The cost "
         "that remains in a set is mostly the answers: one table per query.",
         patterns,
     ),

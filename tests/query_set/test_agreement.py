@@ -65,6 +65,8 @@ def random_parameters(rng: random.Random, count: int) -> list[dict[str, Any]]:
             "low": (low := rng.randint(0, 5)),
             "high": low + rng.randint(0, 5),
             "within": rng.choice([2, 5, 10]),
+            "pattern": rng.choice(["%", "I%", "IBM%", "D%%", "Del%", "Dell%", "Dells%", None]),
+            "start": rng.choice(["", "IB", "IBM", "IBM Corporation, Armonk", "IBM Corporation, A", "Dell", "\u00ff"]),
             "factor": rng.choice([0.5, 1.0, 1.5]),
         }
         for number in range(count)
@@ -76,7 +78,7 @@ def random_quotes(rng: random.Random, count: int) -> list[dict[str, Any]]:
         {
             "type": rng.choice(["Stock", "Stock", "Other"]),
             "ts": k // 2,
-            "name": rng.choice(["IBM", "Dell", None]),
+            "name": rng.choice(["IBM", "Dell", "IBM Corporation, Armonk", None]),
             "price": rng.randint(0, 9),
         }
         for k in range(count)
@@ -89,6 +91,7 @@ RANGES = (
     .rename({"price": "first"})
     .next(S, "price > :high AND (:name IS NULL OR name = :name) AND DUR <= :within"),
     S.select("price > :high").rename({"price": "first"}).next(S, "price <= :low AND DUR <= :within"),
+    S.select("name LIKE :pattern").rename({"name": "first"}).next(S, "startswith(name, :start) AND DUR <= :within"),
     S.select("price < :low OR price > :high").rename({"price": "first"}).fold(S, "price > :low AND DUR <= :within"),
 )
 
@@ -114,6 +117,44 @@ def test_a_template_answers_as_its_queries_one_by_one(number: int) -> None:
         alone = ouzel.match(quotes, ouzel.algebra.binding.AlgebraQuery("one", template, values)).to_pylist()
         mine = [{n: v for n, v in row.items() if n != "query"} for row in rows if row["query"] == given["id"]]
         assert counted(mine) == counted(alone), given
+
+
+@pytest.mark.parametrize(
+    ("condition", "value", "message"),
+    [
+        ("name LIKE :p", "a_%", "the only wildcard of LIKE must be % at the end, got 'a_%'"),
+        ("name LIKE :p", "a", "the only wildcard"),
+        ("startswith(name, :p)", "x" * 33, "at most 32 bytes"),
+        ("startswith(name, :p)", "x\0", "must not contain"),
+    ],
+)
+def test_beginnings_that_no_index_finds_are_refused_in_templates(condition: str, value: str, message: str) -> None:
+    held = ouzel.QuerySet(type=None, schema=pa.schema({"ts": pa.int64(), "name": pa.string()}))
+    with pytest.raises(ouzel.QueryError, match=message):
+        held.add_template("t", stream().select(condition), [{"id": 1, "p": value}])
+    # Alone it has no index, so it may be anything.
+    held.add("one", stream().select(condition), params={"p": value})
+    held.push([{"ts": 1, "name": value}])
+    assert held.finish()["one"].num_rows == 1
+
+
+def test_beginnings_of_texts_share_lanes() -> None:
+    rng = random.Random("beginnings")
+    names = ["".join(rng.choices("ab\u00e9\U0001f40d", k=rng.randint(0, 14))) for _ in range(300)]
+    held = ouzel.QuerySet(type=None, schema=pa.schema({"ts": pa.int64(), "name": pa.string()}))
+    beginnings = [name[: rng.randint(0, 14)] for name in names]
+    for number, beginning in enumerate(beginnings):
+        held.add(number, stream().select(f"name LIKE '{beginning}%'"))
+    rows = [{"ts": ts, "name": name} for ts, name in enumerate(names)]
+    answers = [held.push(rows), held.finish()]
+    found = {
+        number: [end for part in answers if number in part for end in part[number]["end"].to_pylist()]
+        for number in range(300)
+    }
+    for number, beginning in enumerate(beginnings):
+        assert found[number] == [ts for ts, name in enumerate(names) if name.startswith(beginning)]
+    # Equal ones are merged, and no other one is tested.
+    assert held.statistics["static_matches"] <= sum(map(len, found.values()))
 
 
 def test_a_bound_on_time_is_seen_beside_many_alternatives() -> None:

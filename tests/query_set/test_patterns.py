@@ -51,7 +51,7 @@ def random_text(rng: random.Random, known: list[str]) -> str:
     if rng.random() < 0.5:
         negated = rng.choice(["", f"!({types[2]} d), "])
         components += f", {negated}{types[3]} c"
-        where.append(rng.choice(["c.x <= 1", "c.f > 1", "0 < c.y"]))
+        where.append(rng.choice(["c.x <= 1", "c.f > 1", "0 < c.y", "c.s = a.s", "c.x = b.y"]))
     return (
         f"PATTERN SEQ({components}) WHERE {' AND '.join(where)} WITHIN {rng.randint(1, 9)} "
         "RETURN R(a.n AS a_n, b.n AS b_n, b.x / 1 AS value, b.time AS at)"
@@ -167,7 +167,7 @@ def test_explain_says_what_patterns_share() -> None:
     told = held.explain()
     assert "3 queries of 1 shape, 3 of them patterns" in told
     assert "11 unmerged queries, run as 9, which read events once" in told
-    assert "3 of them differ in names, RETURN and thresholds only, and run as 1" in told
+    assert "3 of them differ in names and RETURN only, and run as 1" in told
     assert "share counters" in told
     held.push([quote(2, "IBM", 6.0), quote(3, "IBM", 7.5)])
     found = held.finish()
@@ -176,18 +176,18 @@ def test_explain_says_what_patterns_share() -> None:
 
 
 def test_a_pattern_that_joins_an_equal_one_sees_later_events_only() -> None:
-    text = "PATTERN SEQ(Stock a, Stock b, Stock c) WHERE [name] WITHIN 9 RETURN R(a.price AS p)"
+    text = "PATTERN SEQ(Stock a, Stock b, Stock c) WHERE skip_till_next_match(a, b, c) { [name] } WITHIN 9 RETURN "
     held = ouzel.QuerySet()
-    held.add("old", text)
+    held.add("old", text + "R(a.price AS p)")
     held.push([quote(1, "IBM", 1.0), quote(2, "IBM", 2.0), quote(3, "IBM", 3.0)])
-    held.add("new", text.replace("R(a.price AS p)", "S(a.price AS q)"))
+    held.add("new", text + "S(a.price AS q)")
     held.push([quote(4, "IBM", 4.0), quote(5, "IBM", 5.0)])
     assert "run as 1" in held.explain()
     assert held.remove("old") == 1
     assert held.finish()["new"].to_pylist() == [{"query": "new", "start": 3, "end": 5, "q": 3.0}]
 
 
-def test_narrow_query_is_answered_from_wider_one() -> None:
+def test_long_patterns_that_differ_in_constants_are_merged() -> None:
     where = "[name] AND a.price > {} AND 9 >= c.price"
     text = f"PATTERN SEQ(Stock a, Stock b, Stock c) WHERE {where} WITHIN 9 RETURN R(c.ts AS t)"
     held = ouzel.QuerySet()
@@ -200,9 +200,17 @@ def test_narrow_query_is_answered_from_wider_one() -> None:
     starts = {id: sorted(answer["start"].to_pylist()) for id, answer in found.items()}
     # 9.5 at the end is too much. The younger ones saw the event at 2, which waited, and no earlier one.
     assert starts == {1: [1, 1, 1, 2], 2: [2], "more": [2], "less": [2]}
-    told = held.explain()
-    assert "5 unmerged queries, run as 2, which read events once" in told
-    assert "4 of them differ in names, RETURN and thresholds only, and run as 1" in told
+    assert "5 queries of 1 shape, 5 of them patterns" in held.explain()
+
+
+def test_long_patterns_without_an_equality_are_not_merged() -> None:
+    held = ouzel.QuerySet()
+    held.add(
+        1, "PATTERN SEQ(Stock a, Stock b, Stock c) WHERE [name] AND a.price > c.price WITHIN 9 RETURN R(c.ts AS t)"
+    )
+    held.add(2, "PATTERN SEQ(Stock a, Stock b, Stock c) WHERE a.name = c.name WITHIN 9 RETURN R(c.ts AS t)")
+    held.push([quote(1, "IBM", 1.5)])
+    assert held.statistics["alone"] == 1
 
 
 @pytest.mark.parametrize("tail", ["", " WITHIN 1000", " WITHIN 1000 EMIT ON CHANGE"])

@@ -227,12 +227,13 @@ class Expressions:
     def _like(self, node: syntax.Like) -> Bound:
         value = self._argument(self.bound(node.operand), Accepts.STRING, "LIKE")
         pattern = self._argument(self.bound(node.pattern), Accepts.STRING, "LIKE")
-        if not isinstance(pattern, Constant):
+        # The parameters of a template have no values yet.
+        if not isinstance(pattern, Constant) and not isinstance(node.pattern, syntax.Parameter):
             raise self.source.mistake("the pattern of LIKE must be a literal or a parameter", pattern.span)
         escape = "\\" if node.escape is None else node.escape
         if len(escape) != 1:
             raise self.source.mistake("the escape of LIKE must be one character", node.span)
-        if isinstance(pattern.value, str):
+        if isinstance(pattern, Constant) and isinstance(pattern.value, str):
             self._check_like(pattern.value, escape, pattern.span)
         result = operation("like", [value, pattern, Constant(escape, type=STRING, span=node.span)], BOOL, node.span)
         return self._perhaps_not(result, node.negated)

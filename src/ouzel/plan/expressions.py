@@ -34,6 +34,9 @@ from ouzel.lang.syntax import Span
 
 # An internal operator: its operand, or null if the event's type lacks an attribute in it.
 IF_PRESENT = "if_present"
+# How many bytes of a text a number can hold, and how many such numbers the beginning of a text may fill.
+CHUNK = 8
+CHUNKS_MAX = 4
 
 
 def walk(expression: Bound) -> Iterator[Bound]:
@@ -252,3 +255,22 @@ def _operation(operation: Operation, leaf: Callable[[Bound], str | None]) -> str
         whens = [f"WHEN {parts[i]} THEN {parts[i + 1]}" for i in range(0, len(parts) - 1, 2)]
         return f"CASE {' '.join(whens)} ELSE {parts[-1]} END"
     return f"{operator}({', '.join(parts)})"
+
+
+def like_prefix(pattern: str, escape: str) -> str | None:
+    """What texts that match a LIKE pattern begin with, if the pattern says nothing else about them.
+
+    >>> like_prefix("50\\%%", "\\"), like_prefix("a_%", "\\"), like_prefix("a", "\\")
+    ('50%', None, None)
+    """
+    found, characters = [], iter(pattern)
+    for character in characters:
+        if character == escape:
+            found.append(next(characters, escape))
+        elif character == "%":
+            return "".join(found) if all(rest == "%" for rest in characters) else None
+        elif character == "_":
+            return None
+        else:
+            found.append(character)
+    return None

@@ -5,8 +5,8 @@ A template with a table of parameters is one group. For queries that are added o
 parameters, and the query joins the group of its shape.
 
 Under skip_till_any_match, a sequence of two events is every first one with every later one: an instance that stays
-where it waits. Longer sequences would need all their partial matches, which stacks never list. All other features of
-patterns depend on the events in between.
+where it waits. Longer sequences list all their partial matches, so each of their events must be equal to an earlier one
+or to a constant in some attribute. All other features of patterns depend on the events in between.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ from ouzel.runtime.codes import Coder
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.values import empty_table
 
-STEPS_MAX = 2
+# Partial matches of longer patterns are too many.
+STEPS_MAX = 8
 
 
 def merged_stream(query: BoundQuery, time: str) -> BoundStream | None:
@@ -100,21 +101,33 @@ def merged_stream(query: BoundQuery, time: str) -> BoundStream | None:
             null = Operation("is_null", (attributes[0],), type=BOOL)
             conditions.append(Operation("not", (null,), type=BOOL))
         else:
-            conditions.append(Operation("=", (attributes[1], attributes[0]), type=BOOL))
-    first = tuple(moved(one, 0, CURRENT) for one in conditions if components_of(one) <= {0})
-    steps: tuple[Step, ...] = ()
-    if len(components) > 1:
-        later = [moved(one, 1, CURRENT) for one in conditions if not components_of(one) <= {0}]
-        steps = (_step(sources[1], later, window.ticks, query),)
-    branch = Branch(Operand(sources[0], first), steps, columns)
+            # Each with the one before it, because instances are found by the value of the newest event.
+            pairs = zip(attributes[1:], attributes, strict=False)
+            conditions += [Operation("=", pair, type=BOOL) for pair in pairs]
+    by_step: list[list[Bound]] = [[] for _ in components]
+    for one in conditions:
+        newest = max(components_of(one), default=0)
+        by_step[newest].append(moved(one, newest, CURRENT))
+    first = tuple(by_step[0])
+    steps = []
+    for source, later in zip(sources[1:], by_step[1:], strict=True):
+        finding = _finding(later)
+        if not finding and len(components) > 2:
+            return None
+        steps.append(_step(source, finding, later, window.ticks, query))
+    branch = Branch(Operand(sources[0], first), tuple(steps), columns)
     return BoundStream(bases[0], (branch,), {name: value.type for name, value in columns.items()})
 
 
-def _step(source: Source, conditions: list[Bound], ticks: int, query: BoundQuery) -> Step:
-    """The second event. Instances are found by equalities; all other tests are on the edges, so that queries that
-    differ in them share a wait."""
-    finding = [one for one in conditions if _is_equality(one, with_instance=True)]
-    finding = finding or [one for one in conditions if _is_equality(one, with_instance=False)]
+def _finding(conditions: list[Bound]) -> list[Bound]:
+    """The equalities by which the instances of a step are found: with an earlier event, or with a constant."""
+    found = [one for one in conditions if _is_equality(one, with_instance=True)]
+    return found or [one for one in conditions if _is_equality(one, with_instance=False)]
+
+
+def _step(source: Source, finding: list[Bound], conditions: list[Bound], ticks: int, query: BoundQuery) -> Step:
+    """A later event. Instances are found by equalities; all other tests are on the edges, so that queries that differ
+    in them share a wait."""
     rest = tuple(one for one in conditions if one not in finding)
     within = Operation("<=", (duration(0, CURRENT, query.catalog.time.type), Constant(ticks, type=INT)), type=BOOL)
     return Step(Operator.EACH, Operand(source), (Iteration((*finding, within), results=rest),))
@@ -124,7 +137,10 @@ def _is_equality(condition: Bound, *, with_instance: bool) -> bool:
     if not isinstance(condition, Operation) or condition.operator != "=":
         return False
     sides = [components_of(side) for side in condition.operands]
-    return frozenset({CURRENT}) in sides and (frozenset({0}) if with_instance else frozenset()) in sides
+    if frozenset({CURRENT}) not in sides:
+        return False
+    (other,) = [side for side in sides if side != {CURRENT}] or [frozenset({CURRENT})]
+    return (len(other) == 1 and min(other) >= 0) if with_instance else not other
 
 
 def _either(comparisons: Iterable[Bound]) -> Bound:

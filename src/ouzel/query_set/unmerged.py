@@ -1,42 +1,27 @@
 """Queries of a set that are not merged into automata: which of them run, and for whom.
 
-Two patterns that differ only in names and RETURN run as one query, which has the columns of both. If the thresholds of
-one pattern are stricter than those of the other, its matches are selected from the other's.
-
-Under skip_till_any_match, the matches with `a.price > 95` are those with `a.price > 90` whose price is above 95. So one
-query can run for many that differ in such constants, if it is the weakest of them.
+Two patterns that differ only in names and RETURN run as one query, which has the columns of both.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from ouzel.bind.model import (
-    BOOL,
-    Bound,
     BoundQuery,
     Catalog,
-    Conjunct,
-    Constant,
-    Kind,
-    Operation,
     OutputColumn,
-    TimeWindow,
     decode,
     encode,
 )
-from ouzel.engines.automata.columns import ordered
-from ouzel.engines.automata.plan import range_of
-from ouzel.lang.syntax import OutputForm, Strategy
+from ouzel.lang.syntax import OutputForm
 from ouzel.plan.explain import explain_together
-from ouzel.plan.expressions import components_of
 from ouzel.query_set.merged import MERGED
 from ouzel.query_set.registry import id_array, stored_id
 from ouzel.query_set.segments import some
@@ -44,92 +29,6 @@ from ouzel.runtime.layout import Layout, ticks_of
 from ouzel.runtime.output import output_schema
 from ouzel.runtime.program import Program
 from ouzel.runtime.stream_order import tie_break_columns
-from ouzel.runtime.values import one_array, split
-
-_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-
-
-class Limit(NamedTuple):
-    """A comparison of a value of one event with a constant: the values that pass, as integers of the same order."""
-
-    value: Bound
-    operator: str
-    low: int
-    high: int
-
-
-def without_limits(query: BoundQuery) -> tuple[BoundQuery, tuple[Limit, ...]]:
-    """The query without the constants of its thresholds, and the thresholds; none if they must stay."""
-    if not _is_filtered_afterwards(query):
-        return query, ()
-    found = []
-    conjuncts = []
-    for conjunct in query.conjuncts:
-        limit = _limit_of(conjunct)
-        if limit is not None:
-            found.append(limit)
-            nothing = Constant(None, type=limit.value.type)
-            conjunct = replace(conjunct, comparisons=(Operation(limit.operator, (limit.value, nothing), type=BOOL),))
-        conjuncts.append(conjunct)
-    return replace(query, conjuncts=tuple(conjuncts)), tuple(found)
-
-
-def _is_filtered_afterwards(query: BoundQuery) -> bool:
-    """Whether matches are independent, so that a filter on complete matches can decide which ones to show."""
-    plain = query.returns is not None and not query.aggregates and query.threshold is None and query.into is None
-    alone = query.strategy is Strategy.SKIP_TILL_ANY_MATCH and query.output.form is OutputForm.ALL
-    # A condition on an absent variable holds, and is null afterwards.
-    alone = alone and not query.readings
-    return plain and alone and isinstance(query.window, TimeWindow) and not any(c.kleene for c in query.components)
-
-
-def _limit_of(conjunct: Conjunct) -> Limit | None:
-    if conjunct.negative is not None or len(conjunct.comparisons) != 1:
-        return None
-    (comparison,) = conjunct.comparisons
-    if not isinstance(comparison, Operation) or comparison.operator not in _MIRRORED:
-        return None
-    left, right = comparison.operands
-    operator = comparison.operator
-    if isinstance(left, Constant):
-        left, right, operator = right, left, _MIRRORED[operator]
-    if not isinstance(right, Constant) or len(components_of(left)) != 1:
-        return None
-    if left.type.kind not in (Kind.INT, Kind.FLOAT) or right.type != left.type:
-        return None
-    constant = right.value
-    if isinstance(constant, bool) or not isinstance(constant, int | float) or math.isnan(constant):
-        return None
-    constants = np.array([constant])
-    numbers = ordered(constants) if left.type.kind is Kind.FLOAT else constants.astype(np.int64)
-    low, high, _ = range_of(operator, numbers)
-    return Limit(left, operator, int(low[0]), int(high[0]))
-
-
-def asks_for_more(own: Sequence[Limit], other: Sequence[Limit]) -> bool:
-    """Whether every value that passes these limits also passes the others, which are on the same values."""
-    return all(mine.low >= theirs.low and mine.high <= theirs.high for mine, theirs in zip(own, other, strict=True))
-
-
-class Within:
-    """Values of matches, which many queries compare with their limits."""
-
-    def __init__(self, answer: pa.Table) -> None:
-        self._answer = answer
-        self._numbers: dict[int, np.ndarray] = {}
-
-    def rows(self, asked: Sequence[tuple[int, Limit]]) -> np.ndarray:
-        """The rows whose columns with these numbers pass these limits. No value is null, because the running query
-        compares them too."""
-        passes = np.ones(self._answer.num_rows, bool)
-        for place, limit in asked:
-            if place not in self._numbers:
-                column = one_array(self._answer.column(place))
-                is_float = limit.value.type.kind is Kind.FLOAT
-                values, _ = split(column, np.float64 if is_float else np.int64)
-                self._numbers[place] = ordered(values) if is_float else values
-            passes &= (self._numbers[place] >= limit.low) & (self._numbers[place] <= limit.high)
-        return np.flatnonzero(passes)
 
 
 @dataclass
@@ -139,21 +38,18 @@ class Registration:
     program: Program
     owner: Any
     since: int
-    limits: tuple[Limit, ...] = ()
     # The columns of RETURN that are its own, among those of the running query; None: all columns, in this order.
     columns: tuple[int, ...] | None = None
     schema: pa.Schema | None = None
-    limited: tuple[int, ...] = ()  # the columns that its thresholds are about
 
 
 @dataclass
 class _Running:
-    """A running query, for all equal queries and those with stricter thresholds."""
+    """A running query, for all equal queries."""
 
     name: str
     key: str
     program: Program
-    limits: tuple[Limit, ...] = ()
     members: dict[Any, Registration] = field(default_factory=dict)
     since: int | None = None  # None: it has not begun
 
@@ -161,19 +57,15 @@ class _Running:
     def query(self) -> BoundQuery | None:
         return self.program.queries[0] if self.program.queries else None
 
-    def widen(self, own: BoundQuery, limits: tuple[Limit, ...]) -> None:
-        """Add the columns of another query, and lower the thresholds to its own."""
+    def widen(self, own: BoundQuery) -> None:
+        """Add the columns of another query."""
         query = self.query
         assert query is not None and query.returns is not None and own.returns is not None
         known = {_written(column.expression) for column in query.returns}
-        wanted = [column.expression for column in own.returns] + [limit.value for limit in limits]
-        more = {text: one for one in wanted if (text := _written(one)) not in known}
+        more = {text: c.expression for c in own.returns if (text := _written(c.expression)) not in known}
         first = len(query.returns)
         named = [OutputColumn(f"column {first + k}", one) for k, one in enumerate(more.values())]
-        query = replace(query, returns=(*query.returns, *named))
-        if not asks_for_more(limits, self.limits):
-            query, self.limits = replace(query, conjuncts=own.conjuncts), limits
-        self.program = replace(self.program, queries=(query,))
+        self.program = replace(self.program, queries=(replace(query, returns=(*query.returns, *named)),))
 
     def places(self) -> dict[str, int]:
         """The places of its columns, after start and end."""
@@ -204,13 +96,12 @@ class UnmergedQueries:
 
     def add(self, id: Any, program: Program, owner: Any, since: int, stopped: Collection[str]) -> None:
         """Add a query that sees the events after a tick. It joins none of those that have stopped."""
-        key, limits = _key(program)
-        registration = Registration(program, owner, since, limits)
+        key, registration = _key(program), Registration(program, owner, since)
         running = self._equal(key, registration, stopped)
         if running is None:
             names = (f"{id}", *(f"{id} {number}" for number in range(2, len(self._running) + 4)))
             name = next(one for one in names if one not in self._running and one != MERGED)
-            running = self._take(_Running(name, key, _named(program, name), limits))
+            running = self._take(_Running(name, key, _named(program, name)))
             self._fresh.append(running)
         self._join(id, registration, running)
 
@@ -224,22 +115,19 @@ class UnmergedQueries:
         if query is not None and query.returns is not None:
             assert own[0].returns is not None
             if running.since is None:
-                running.widen(own[0], registration.limits)
+                running.widen(own[0])
             places = running.places()
             registration.columns = tuple(places[_written(column.expression)] for column in own[0].returns)
-            registration.limited = tuple(places[_written(limit.value)] for limit in registration.limits)
             registration.schema = output_schema(own[0], registration.program.layout)
         running.members[id] = registration
         self._places[id] = running
 
     def _equal(self, key: str, registration: Registration, stopped: Collection[str]) -> _Running | None:
         """What runs, or will run, and finds what a query asks for."""
-        own = registration.limits
         for running in self._by_key.get(key, ()):
             if running.since is None:
-                if asks_for_more(own, running.limits) or asks_for_more(running.limits, own):
-                    return running
-            elif running.name not in stopped and _may_join(running, registration):
+                return running
+            if running.name not in stopped and _may_join(running, registration):
                 return running
         return None
 
@@ -283,13 +171,10 @@ class UnmergedQueries:
         assert running.since is not None
         younger = any(registration.since > running.since for registration in running.members.values())
         starts = _starts(answer, running.program.layout) if younger else None
-        within = Within(answer)
+        everything = np.arange(answer.num_rows)
         alike: dict[Any, list[tuple[Any, Registration, np.ndarray]]] = {}
         for id, registration in running.members.items():
-            compared = zip(registration.limited, registration.limits, running.limits, strict=True)
-            rows = within.rows([(place, limit) for place, limit, known in compared if limit != known])
-            if starts is not None:
-                rows = rows[starts[rows] > registration.since]
+            rows = everything if starts is None else np.flatnonzero(starts > registration.since)
             if len(rows):
                 names = None if registration.schema is None else tuple(registration.schema.names)
                 alike.setdefault((registration.columns, names, type(id)), []).append((id, registration, rows))
@@ -322,7 +207,7 @@ class UnmergedQueries:
             lines.append(f"  {composed:,} of them are expressions over other expressions, or over events that last")
         if common:
             several, few = sum(len(one.members) for one in common), len(common)
-            lines.append(f"  {several:,} of them differ in names, RETURN and thresholds only, and run as {few:,}")
+            lines.append(f"  {several:,} of them differ in names and RETURN only, and run as {few:,}")
         for since in dict.fromkeys(one.since for one in running):
             lines += _counted_together([one for one in running if one.since == since])
         return lines
@@ -353,11 +238,10 @@ class UnmergedQueries:
                 queries=(queries[name],) if name in queries else (),
                 algebra=(algebra[name],) if name in algebra else (),
             )
-            key, limits = _key(program)
-            running = self._take(_Running(name, key, program, limits, since=since))
+            running = self._take(_Running(name, _key(program), program, since=since))
             for id, owner, began, own in members:
                 alone = program if own is None else replace(program, queries=decode(own))
-                self._join(id, Registration(alone, owner, began, _key(alone)[1]), running)
+                self._join(id, Registration(alone, owner, began), running)
 
 
 def _starts(answer: pa.Table, layout: Layout) -> np.ndarray:
@@ -375,10 +259,7 @@ def _may_join(running: _Running, registration: Registration) -> bool:
     if query.returns is None:
         return True
     assert own.returns is not None
-    shown = running.places().keys()
-    if not {_written(column.expression) for column in own.returns} <= shown:
-        return False
-    return asks_for_more(registration.limits, running.limits)
+    return {_written(column.expression) for column in own.returns} <= running.places().keys()
 
 
 def _own_columns(answer: pa.Table, returned: tuple[int, ...], schema: pa.Schema | None) -> pa.Table:
@@ -401,28 +282,26 @@ def _named(program: Program, name: str) -> Program:
     return replace(program, queries=(replace(query, name=name, returns=returns),))
 
 
-def _key(program: Program) -> tuple[str, tuple[Limit, ...]]:
-    """A text that is equal for queries with the same matches except for their thresholds, and the thresholds."""
+def _key(program: Program) -> str:
+    """A text that is equal for queries with the same matches."""
     if not program.queries:
         (expression,) = program.algebra
-        return f"algebra {expression.text} {dict(expression.params)!r}", ()
+        return f"algebra {expression.text} {dict(expression.params)!r}"
     (query,) = program.queries
     stripped = replace(query, name="", text="", result_type="", catalog=Catalog())
     if query.returns is None:
-        return _written(stripped), ()
+        return _written(stripped)
     if query.threshold is not None:
         # The loss model and the column `missing` name variables.
-        return _written(stripped), ()
+        return _written(stripped)
     # Without RETURN, variables name the columns.
     stripped = replace(stripped, components=tuple(replace(c, variable=str(c.position)) for c in query.components))
-    (plan,) = program.plans().values()
     if query.output.form is not OutputForm.ALL:
-        return _written(stripped), ()
+        return _written(stripped)
+    stripped = replace(stripped, returns=())
+    (plan,) = program.plans().values()
     # If the order of simultaneous events matters, the columns that RETURN reads also decide it.
-    if plan.has_runs:
-        return _written([replace(stripped, returns=()), tie_break_columns(plan, program.layout)]), ()
-    stripped, limits = without_limits(stripped)
-    return _written(replace(stripped, returns=())), limits
+    return _written([stripped, tie_break_columns(plan, program.layout)] if plan.has_runs else stripped)
 
 
 def _written(value: Any) -> str:

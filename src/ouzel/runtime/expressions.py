@@ -34,7 +34,8 @@ from ouzel.bind.model import (
     Type,
 )
 from ouzel.bind.normal_form import is_junction
-from ouzel.plan.expressions import IF_PRESENT
+from ouzel.errors import QueryError
+from ouzel.plan.expressions import CHUNK, CHUNKS_MAX, IF_PRESENT, like_prefix
 from ouzel.runtime.values import (
     COMPARISONS,
     EXACT,
@@ -577,6 +578,47 @@ def _substring(operands: list[Column], types: list[Type], result: Type) -> Colum
     return pa.array(out, pa.large_string())
 
 
+def _text_chunk(operands: list[Column], types: list[Type], result: Type) -> Column:
+    """Eight bytes of each text from a position on, as a number of the same order; `fill` stands for bytes that the text
+    does not have. So texts that begin with 'ab' are those between the numbers of 'ab' filled with 0 and with 255.
+
+    Only a beginning that texts are compared with is filled with 255. Its last chunk must contain its end.
+    """
+    texts = pc.cast(operands[0], pa.large_binary())
+    position, fill = (int(operand[0].as_py()) if len(operand) else 0 for operand in operands[1:])
+    _, offsets, data = texts.buffers()
+    ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    lengths = np.diff(ends) - position
+    if fill and position == CHUNK * (CHUNKS_MAX - 1) and (lengths > CHUNK).any():
+        longest = operands[0][int(lengths.argmax())].as_py()
+        raise QueryError(
+            f"the beginning of a text in a template must have at most {CHUNK * CHUNKS_MAX} bytes, got {longest!r}",
+            hint="compare with a shorter beginning, or add the query by itself",
+        )
+    known = np.arange(CHUNK) < lengths[:, None]
+    chunks = np.full((len(texts), CHUNK), fill, np.uint8)
+    # Bytes of 0 are not distinguished from bytes that a text does not have.
+    chunks[known] = np.frombuffer(data or b"", np.uint8)[(ends[:-1, None] + position + np.arange(CHUNK))[known]]
+    if fill and (chunks == 0).any():
+        raise QueryError("the beginning of a text in a template must not contain the character of code 0")
+    numbers = chunks.view(">u8").ravel().astype(np.uint64) ^ np.uint64(1 << 63)
+    return join(numbers.view(np.int64), valids(texts), pa.int64())
+
+
+def _prefix_of_like(operands: list[Column], types: list[Type], result: Type) -> Column:
+    """What the texts of LIKE patterns begin with; patterns that say more are refused."""
+    escape = operands[1][0].as_py() if len(operands[1]) else "\\"
+    found = []
+    for pattern in operands[0].to_pylist():
+        found.append(None if pattern is None else like_prefix(pattern, escape))
+        if pattern is not None and found[-1] is None:
+            raise QueryError(
+                f"in a template, the only wildcard of LIKE must be % at the end, got {pattern!r}",
+                hint="add queries with other patterns by themselves, or compare with = if there is no wildcard",
+            )
+    return pa.array(found, pa.large_string())
+
+
 def _rowwise(function: Callable[..., object]) -> _Function:
     """Apply a Python function row by row, for functions that Arrow has only with constant arguments."""
 
@@ -852,6 +894,8 @@ _FUNCTIONS: dict[str, _Function] = {
     "length": lambda operands, types, result: pc.cast(pc.utf8_length(operands[0]), pa.int64()),
     "concat": _concat,
     "substring": _substring,
+    "text_chunk": _text_chunk,
+    "prefix_of_like": _prefix_of_like,
     "trim": _unary(lambda column: pc.utf8_trim(column, characters=" ")),
     "ltrim": _unary(lambda column: pc.utf8_ltrim(column, characters=" ")),
     "rtrim": _unary(lambda column: pc.utf8_rtrim(column, characters=" ")),

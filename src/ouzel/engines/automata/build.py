@@ -19,6 +19,7 @@ from ouzel.engines.automata.indexes import (
     ConjunctBlock,
     Indexed,
     an_index,
+    find_ranges,
     find_words,
     first_of,
     index_of,
@@ -394,6 +395,8 @@ def _parameters(patterns: Sequence[PatternColumns]) -> tuple[Ints, NDArray[np.fl
     return ints, floats, nulls
 
 
+# The bits of a range's low end that order nodes whose keys have the same hash.
+_LOW_BITS = 44
 _SEED = np.uint64(0x243F6A8885A308D3)
 # The number of rules that are encoded at once.
 _ROWS_AT_ONCE = 1 << 15
@@ -774,7 +777,14 @@ def _nearness(pattern: PatternColumns, place: int, rows: Ints, node_of: NDArray[
     if entering.conjuncts:
         unread, values = np.zeros(len(rows), np.int64), np.zeros((len(rows), 2), np.int64)
         start = np.zeros(len(rows), np.int32)
-        find_words(words, unread, values, start, rows.astype(np.int32), *entering.conjuncts[0].table)
+        chosen, table = rows.astype(np.int32), entering.conjuncts[0].table
+        find_words(words, unread, values, start, chosen, *table)
+        if entering.conjuncts[0].atoms:
+            # An event reaches nodes whose ranges begin near each other.
+            bounds, atoms = np.zeros((len(rows), 2), np.int64), np.empty(len(rows), np.int32)
+            find_ranges(atoms, bounds, unread, chosen, *table)
+            low = bounds[:, 0].view(np.uint64) ^ np.uint64(1 << 63)
+            words = words & np.uint64(~((1 << _LOW_BITS) - 1) % 2**64) | low >> np.uint64(64 - _LOW_BITS)
     return words
 
 

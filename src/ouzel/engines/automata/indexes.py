@@ -97,7 +97,7 @@ def find_words(
 
 
 @kernel(allocates=True)
-def _find_ranges(
+def find_ranges(
     chosen: NDArray[np.int32],
     bounds: Matrix[np.int64],
     lanes: NDArray[np.int64],
@@ -108,17 +108,18 @@ def _find_ranges(
 ):
     """The range of a conjunct by which it can be found: the number of its atom, its ends, and its lane plus one.
 
-    A range with two ends is preferred, because it is satisfied by fewer events. -1 and lane 0: it has none.
+    A range with two ends is preferred, because it is satisfied by fewer events; of several the last one, because the
+    later bytes of texts differ more. -1 and lane 0: it has none.
     """
     for k in range(len(rows)):
         row = rows[k]
         chosen[k] = -1
         lanes[k] = 0
-        best = 0
+        best = 1
         for atom in range(min(equal[row], 2), counts[row]):
             code, low, high = atoms[row, atom, 0], atoms[row, atom, 1], atoms[row, atom, 2]
             ends = int(low > INT64_MIN) + int(high < INT64_MAX)
-            if code & 1 == 0 and ends > best:
+            if code & 1 == 0 and ends >= best:
                 best = ends
                 chosen[k] = atom
                 lanes[k] = (code >> 1) + 1
@@ -216,7 +217,7 @@ def _keys_of(block: ConjunctBlock, chosen: Ints, conjuncts: Ints, nodes: NDArray
     atoms = np.full(count, -1, np.int32)
     find_words(words, signatures, values, nodes, rows, *table)
     if block.columns.atoms:
-        _find_ranges(atoms, bounds, lanes, rows, *table)
+        find_ranges(atoms, bounds, lanes, rows, *table)
     return _Keys(conjuncts, signatures, values, words, atoms, bounds, lanes)
 
 

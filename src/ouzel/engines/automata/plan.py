@@ -50,7 +50,7 @@ from ouzel.kernels.arrays import INT64_MAX, INT64_MIN
 from ouzel.kernels.predicate_tables import Instruction, Lane, Opcode
 from ouzel.plan.diagram import Arrow, Automaton, State
 from ouzel.plan.explain import Explanation, OperatorLine
-from ouzel.plan.expressions import components_of, render
+from ouzel.plan.expressions import CHUNK, CHUNKS_MAX, components_of, like_prefix, render
 from ouzel.plan.lowering import Domain, Inexpressible, LaneSpec, program_of
 from ouzel.plan.model import Plan, Statistics
 
@@ -346,6 +346,9 @@ class Planner:
             unless, tests = optional
             found = [self._static(test, source) for test in tests]
             return [atom._replace(unless=unless) for atoms in found for atom in atoms] if all(found) else []
+        beginning = _beginning(comparison)
+        if beginning is not None:
+            return self._begins_with(*beginning, source)
         for operator, left, right in _sides(comparison) or ():
             if components_of(left) != {CURRENT} or not components_of(right) <= {PARAMETERS}:
                 continue
@@ -356,6 +359,15 @@ class Planner:
             if kind in (Kind.STRING, Kind.BINARY) and operator in ("=", "!="):
                 return [StaticAtom(self._lane(source, Form.CODE, (left,)), operator, right)]
         return []
+
+    def _begins_with(self, text: Bound, beginning: Bound, chunks: int, source: Source) -> list[StaticAtom]:
+        """Ranges of the numbers that eight bytes of a text are, one after the other."""
+        found = []
+        for place in range(0, CHUNK * chunks, CHUNK):
+            lane = self._lane(source, Form.INT, (_chunk(text, place, 0),))
+            found += [StaticAtom(lane, ">=", _chunk(beginning, place, 0))]
+            found += [StaticAtom(lane, "<=", _chunk(beginning, place, 255))]
+        return found
 
     def _program(self, comparison: Bound) -> int:
         try:
@@ -388,6 +400,33 @@ def _sides(comparison: Bound) -> list[tuple[str, Bound, Bound]] | None:
     return [(comparison.operator, left, right), (_MIRRORED[comparison.operator], right, left)]
 
 
+def _chunk(text: Bound, place: int, fill: int) -> Bound:
+    return Operation("text_chunk", (text, Constant(place, type=INT), Constant(fill, type=INT)), type=INT)
+
+
+def _beginning(condition: Bound) -> tuple[Bound, Bound, int] | None:
+    """`name LIKE 'ab%'` or `startswith(name, 'ab')`: the text, what it begins with, and how many chunks that fills."""
+    if not isinstance(condition, Operation) or condition.operator not in ("like", "startswith"):
+        return None
+    text, beginning, *escape = condition.operands
+    if components_of(text) != {CURRENT} or text.type.kind is not Kind.STRING:
+        return None
+    if components_of(beginning) == {PARAMETERS}:
+        if escape:
+            beginning = Operation("prefix_of_like", (beginning, *escape), type=beginning.type)
+        return text, beginning, CHUNKS_MAX
+    if not isinstance(beginning, Constant) or beginning.value is None:
+        return None
+    if escape:
+        (character,) = escape
+        assert isinstance(character, Constant), "ESCAPE takes a literal"
+        beginning = Constant(like_prefix(str(beginning.value), str(character.value)), type=beginning.type)
+    if beginning.value is None or "\0" in str(beginning.value):
+        return None
+    chunks = -(-len(str(beginning.value).encode("utf-8", "surrogatepass")) // CHUNK)
+    return (text, beginning, max(1, chunks)) if chunks <= CHUNKS_MAX else None
+
+
 def _optional(condition: Bound) -> tuple[Bound, tuple[Bound, ...]] | None:
     """`:p IS NULL OR x = :p`: a test that only some queries of a template make. Returns the condition and the tests."""
     if not isinstance(condition, Operation) or condition.operator != "or":
@@ -400,7 +439,7 @@ def _optional(condition: Bound) -> tuple[Bound, tuple[Bound, ...]] | None:
     assert isinstance(test, Operation)
     either = unless[0] if len(unless) == 1 else Operation("or", tuple(unless), type=BOOL)
     parts = test.operands if test.operator == "and" else (test,)
-    return (either, parts) if all(_sides(part) for part in parts) else None
+    return (either, parts) if all(_sides(part) or _beginning(part) for part in parts) else None
 
 
 def disjunctive_form(conditions: Iterable[Bound]) -> list[list[Bound]]:

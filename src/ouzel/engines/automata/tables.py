@@ -180,6 +180,9 @@ class Place(IntEnum):
     MASK = 3
     OPEN_FOR = 4  # what may still add members to INSTANCE: one instance and one event, by `Counter.FIRED`
     INSTANCE = 5
+    # Unused: with eight columns no row is in two cache lines.
+    SPARE = 6
+    OTHER_SPARE = 7
 
 
 class Code(NamedTuple):
