@@ -6,6 +6,7 @@ import warnings
 from datetime import datetime
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import ouzel
@@ -301,25 +302,89 @@ def test_limits_name_the_limit() -> None:
         held.push([quote(k, "IBM", k) for k in range(5_000)])
 
 
-def test_queries_added_after_merged_ones_stopped_run_beside_them() -> None:
-    held = ouzel.QuerySet(bounded=True, limits={"max_partial_matches": 1_000})
-    held.add("pairs", S.next(S, "price > 1000000"))
-    held.add("count", "PATTERN Stock s AGG COUNT WITHIN 5")
-    with pytest.warns(ouzel.ProblemWarning, match="max_partial_matches=1,000.*the other queries"):
-        answers = held.push([quote(k, "IBM", k) for k in range(2_000)])
-    assert "count" in answers
-    with pytest.raises(ouzel.LimitError, match="stopped"):
-        answers["pairs"]
+EXPLOSIVE = "PATTERN SEQ(Stock a, Stock b, Stock c) WHERE [name] WITHIN 1000 RETURN All(a.price AS price)"
+
+
+@pytest.mark.parametrize("limit", ["max_partial_matches", "max_matches_per_timestamp"])
+def test_an_explosive_query_is_suspended_and_the_others_are_complete(limit: str) -> None:
+    rows = [quote(k, f"n{k % 3}" if k < 30 else "n0", k % 50) for k in range(120)]
+    held, calm = (ouzel.QuerySet(bounded=True, limits={limit: 1_500}) for _ in range(2))
+    for one in (held, calm):
+        one.add_template("above", ABOVE, [{"id": k, "name": f"n{k % 3}", "limit": k} for k in range(40)])
+        one.add("pairs", S.rename({"price": "first"}).next(S, "name = name.last"))
+        one.add("count", "PATTERN Stock s AGG COUNT WITHIN 5")
+    held.add("explosive", EXPLOSIVE)
+    with pytest.warns(ouzel.ProblemWarning, match=f"'explosive'.*{limit}=1,500.*the other queries"):
+        answers = held.push(rows)
+    wanted = calm.push(rows)
+    assert {name: answers[name].to_pylist() for name in wanted} == {n: t.to_pylist() for n, t in wanted.items()}
+    (problem,) = held.problems()
+    assert problem.query == "explosive" and 30 < problem.time < 110 and limit in problem.reason
+    assert held.statistics["instances"] == calm.statistics["instances"]
     for _ in range(2):
-        assert [problem.query for problem in held.problems()] == ["merged queries"] and len(held) == 2
+        assert len(held) == 43 and [one.query for one in held.problems()] == ["explosive"]
         held = ouzel.QuerySet.restore(held.snapshot())
-    held.add("new", S.select("price > 3"))
-    held.add_template("above", ABOVE, ROWS)
-    held.push([quote(3_000, "IBM", 2), quote(3_001, "IBM", 4)])
-    answers = held.finish()
-    assert {name: answers[name]["end"].to_pylist() for name in ("new", 1)} == {"new": [3_001], 1: [3_001]}
-    with pytest.raises(ouzel.LimitError, match="stopped"):
-        answers["pairs"]
+    # It sees the events after the watermark: the one at 119 has not been read yet.
+    held.resume("explosive")
+    assert held.problems() == []
+    answers = held.push([quote(200, "n0", 1), quote(201, "n0", 1)])
+    wanted = calm.push([quote(200, "n0", 1), quote(201, "n0", 1)])
+    assert {name: answers[name].to_pylist() for name in wanted} == {n: t.to_pylist() for n, t in wanted.items()}
+    assert held.finish()["explosive"]["start"].to_pylist() == [119]
+
+
+def test_a_suspended_query_can_be_removed() -> None:
+    held = ouzel.QuerySet(bounded=True, limits={"max_partial_matches": 1_000})
+    held.add("explosive", EXPLOSIVE)
+    held.add("high", S.select("price > 48"))
+    with pytest.warns(ouzel.ProblemWarning):
+        held.push([quote(k, "IBM", 1) for k in range(100)])
+    with pytest.raises(ouzel.InputError, match="no query 'high' in the set that has stopped"):
+        held.resume("high")
+    assert held.remove("explosive") == 1 and held.problems() == []
+    held.push([quote(160, "IBM", 49)])
+    assert held.finish()["high"].num_rows == 1
+
+
+def test_a_stopped_unmerged_query_can_be_resumed() -> None:
+    text = "PATTERN SEQ(Stock a, !(Bid b), Stock c) WITHIN {} RETURN R(a.price AS p)"
+    held = ouzel.QuerySet(limits={"max_buffered_events": 20})
+    held.add("wide", text.format(1_000))
+    held.add("high", S.select("price > 38"))
+    with pytest.warns(ouzel.ProblemWarning, match="wide"):
+        held.push([quote(k, "IBM", k) for k in range(40)])
+    assert "wide" in [problem.query for problem in held.suspended()]
+    held.resume("wide")
+    assert held.suspended() == []
+    held.push([quote(k, "IBM", k) for k in range(100, 102)])
+    # The one that ends at 100 came before.
+    assert sorted(held.finish()["wide"]["p"].to_pylist()) == [39, 100]
+
+
+def test_problems_list_queries_that_name_what_never_came() -> None:
+    held = ouzel.QuerySet(bounded=True, schema=pa.schema(SCHEMA_WITH_VOLUME))
+    held.add("typo", stream("Stok").select("price > 1"))
+    held.add("empty", S.select("volume > 1"))
+    held.add("fine", S.select("price > 1"))
+    held.add("unmerged", "PATTERN SEQ(Stock a, Oder+ b[], Stock c) WITHIN 5")
+    held.add_template("table", stream("Bid").select("price > :limit"), [{"id": 1, "limit": 2}])
+    assert held.problems() == []
+    held.push([quote(1, "IBM", 2)])
+    for _ in range(2):
+        assert {problem.query: problem.reason.split(": ")[1] for problem in held.problems()} == {
+            "typo": "no event of type 'Stok' has come; did you mean 'Stock'?",
+            "empty": "no event has had a value in column 'volume'",
+            "table": "no event of type 'Bid' has come",
+            "unmerged": "no event of type 'Oder' has come",
+        }
+        held = ouzel.QuerySet.restore(held.snapshot())
+    held.push([{**quote(2, "IBM", 2), "type": "Bid", "volume": 5}])
+    assert [problem.query for problem in held.problems()] == ["typo", "unmerged"]
+
+
+SCHEMA_WITH_VOLUME = {
+    "type": pa.string(), "ts": pa.int64(), "name": pa.string(), "price": pa.int64(), "volume": pa.int64()
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("turned", [False, True])

@@ -96,6 +96,48 @@ def test_batches_answer_as_the_embedded_set(spark: SparkSession, make: Any, key:
     same(rows_of(found), embedded(make(), quotes))
 
 
+def explosive_set() -> ouzel.QuerySet:
+    held = ouzel.QuerySet(limits={"max_partial_matches": 1_000})
+    held.add("explosive", "PATTERN SEQ(Stock a, Stock b, Stock c) WHERE [name] WITHIN 900 RETURN R(a.price AS price)")
+    held.add("high", S.select("price > 8"))
+    held.add("pairs", PAIRS)
+    return held
+
+
+def test_suspended_queries_are_reported_in_rows(spark: SparkSession, tmp_path: Path) -> None:
+    quotes = random_quotes(3, 400)
+    others = ouzel.QuerySet()
+    others.add("high", S.select("price > 8"))
+    others.add("pairs", PAIRS)
+    wanted = embedded(others, quotes)
+
+    def check(table: pa.Table) -> None:
+        rows = rows_of(table)
+        same([row for row in rows if row["query"] != "explosive"], wanted)
+        reasons = [row["problem"] for row in rows if "problem" in row]
+        assert reasons and all("'explosive'" in one and "max_partial_matches=1,000" in one for one in reasons)
+        assert all("at time" in one for one in reasons)
+
+    frame = spark.createDataFrame(quotes)
+    check(ouzel.spark.match_set(frame, explosive_set(), key="", on_error="report").toArrow())
+    with pytest.raises(ouzel.LimitError, match="explosive"), ouzel.spark.unwrap_errors():
+        ouzel.spark.match_set(frame, explosive_set(), key="").toArrow()
+    with pytest.raises(InputError, match="on_error='ignore' is neither"):
+        ouzel.spark.match_set(frame, explosive_set(), on_error="ignore")
+    files = FileStream(spark, tmp_path, quotes.schema)
+
+    def step(frame: DataFrame) -> DataFrame:
+        return ouzel.spark.match_set(frame, explosive_set(), max_delay=2, key="", buckets=1, on_error="report")
+
+    files.add([quotes.slice(0, 300)])
+    files.run(step)
+    files.add([quotes.slice(300), END])
+    files.run(step)
+    found = files.answer_table()
+    check(found)
+    assert sum(row["problem"] is not None for row in found.to_pylist()) == 1
+
+
 END = pa.table({"type": ["End"], "ts": [10**6], "name": ["none"], "price": [0]}).cast(SCHEMA)
 
 

@@ -38,6 +38,7 @@ from ouzel.query_set.registry import (
 from ouzel.query_set.segments import some
 from ouzel.query_set.session import GrowingSession
 from ouzel.query_set.unmerged import Registration
+from ouzel.query_set.unseen import named_by
 from ouzel.runtime.calls import completed, exclusive, thread_count
 from ouzel.runtime.feeder import Feeder
 from ouzel.runtime.inbox import table_of
@@ -213,6 +214,48 @@ class QuerySet(Feeder[Any]):
         self._places.pop(id, None)
         return 1
 
+    @exclusive
+    def problems(self) -> list[Problem]:
+        """The queries that were suspended: which, at what time, and why. Then those that name a type or a column that
+        has never come; they have no time.
+
+        The other queries continue. Once all are suspended, every call raises the last error.
+        """
+        return [*self.suspended(), *([] if self._session is None else self._session.silent())]
+
+    def suspended(self) -> list[Problem]:
+        """The queries that were suspended."""
+        return list(dict.fromkeys(self._stopped().values()))
+
+    @completed
+    def resume(self, id: Any) -> None:
+        """Continue a query that passed a limit. It sees the events after the watermark.
+
+        >>> import warnings
+        >>> from ouzel.algebra import stream
+        >>> quotes, alerts = stream("Stock"), QuerySet(bounded=True, limits={"max_partial_matches": 1_000})
+        >>> alerts.add("wide", quotes.next(quotes, "price > 100 * price.last"))
+        >>> alerts.add("high", quotes.select("price > 2_000"))
+        >>> with warnings.catch_warnings(action="ignore"):
+        ...     answers = alerts.push([{"type": "Stock", "ts": k, "price": k} for k in range(100, 3_000)])
+        >>> [problem.query for problem in alerts.problems()]
+        ['wide']
+        >>> alerts.resume("wide")
+        >>> alerts.problems()
+        []
+        """
+        self._must_be_open()
+        session = self._session
+        if session is None or id not in session.stopped():
+            raise InputError(f"there is no query {id!r} in the set that has stopped; problems() lists them")
+        if id in session.merged.problems:
+            found = self._find(id)
+            assert found is not None, "a suspended query is still registered"
+            session.merged.resume(id, *found, session.watermark)
+        elif not session.resume(id):
+            raise InputError("merged queries that failed together cannot be resumed; make a new set")
+        self._warned = len(self._stopped())
+
     def _find(self, id: Any) -> tuple[Group, int] | None:
         if (group := self._places.get(id)) is not None:
             row = group.row_of(id)
@@ -279,6 +322,7 @@ class QuerySet(Feeder[Any]):
                 self._take_single(id, *made)
                 return
         session.unmerged.add(id, program, owner, session.watermark, session.problems)
+        session.unseen.expect(named_by(program))
 
     def _take_single(self, id: Any, group: Group, is_new: bool) -> None:
         merged = self._bound_session().merged
@@ -290,6 +334,8 @@ class QuerySet(Feeder[Any]):
                 raise
         self._places[id] = group
         merged.add(group, np.array([len(group.ids) - 1]), is_new=is_new)
+        if is_new:
+            self._bound_session().unseen.expect(named_by(group))
 
     def _register_template(
         self, name: str, template: Stream, table: pa.Table, ids: Sequence[Any], owners: Sequence[Any] | None
@@ -304,6 +350,7 @@ class QuerySet(Feeder[Any]):
         self._check_new(group)
         self._check_name(group)
         session.merged.add(group, np.arange(len(ids)), is_new=True)
+        session.unseen.expect(named_by(group))
 
     def _check_name(self, group: Group) -> None:
         """Refuse a name that is in use: answers come by the names of templates and the ids of other queries."""
@@ -347,7 +394,8 @@ class QuerySet(Feeder[Any]):
         """Take in a batch of events and return the answers that it completes, by template or by query, without empty
         ones.
 
-        A query that stops because of an error of its own is reported by a ProblemWarning and by `problems()`.
+        A query that passes a limit is suspended, and reported by a ProblemWarning and by `problems()`. The answers of
+        the others are complete. `resume` continues it.
         """
         self._calls.complete()
         return self._answered(self._push, self._read(events))
@@ -497,7 +545,7 @@ class QuerySet(Feeder[Any]):
                 held._places |= dict.fromkeys(group.ids.tolist(), group)
         if session.owed:
             held._calls.owe(session.owed)
-        held._warned = len(held.problems())
+        held._warned = len(held._stopped())
         return held
 
     def slices(self, schema: pa.Schema, count: int, *, bounded: bool) -> list[QuerySet]:

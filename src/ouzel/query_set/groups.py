@@ -195,12 +195,14 @@ class Group:
     # The columns of a template's parameters.
     parameter_schema: pa.Schema | None = None
     alive: np.ndarray = field(init=False)
+    suspended: np.ndarray = field(init=False)  # those that passed a limit
     # The rows of ids, for queries that were added one by one; and the order of a template's ids, once it is needed.
     _rows: dict[Any, int] = field(init=False, default_factory=dict)
     _order: np.ndarray | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.alive = np.ones(len(self.ids), bool)
+        self.suspended = np.zeros(len(self.ids), bool)
         if self.ids.dtype == object:
             self._rows = {id: row for row, id in enumerate(self.ids)}
 
@@ -223,6 +225,12 @@ class Group:
         self.owners = _appended(self.owners, owner)
         self.registered = _appended(self.registered, registered)
         self.alive = _appended(self.alive, True)
+        self.suspended = _appended(self.suspended, False)
+
+    def running(self, rows: Any = slice(None)) -> np.ndarray:
+        """Which of some queries were neither removed nor suspended."""
+        running: np.ndarray = self.alive[rows] & ~self.suspended[rows]
+        return running
 
     def row_of(self, id: Any) -> int | None:
         """The row of a query; None if it is not here, or was removed."""
@@ -249,9 +257,10 @@ class Group:
         if self.table.num_columns:
             self.table = self.table.take(pa.array(kept))
         self.owners = None if self.owners is None else self.owners[kept]
-        self.ids, self.registered = self.ids[kept], self.registered[kept]
+        self.ids, self.registered, suspended = self.ids[kept], self.registered[kept], self.suspended[kept]
         self._rows, self._order = {}, None
         self.__post_init__()
+        self.suspended = suspended
         return place
 
     def patterns(self, planner: Planner, rows: np.ndarray) -> list[PatternColumns]:
@@ -288,6 +297,7 @@ class Group:
             "ids": writer.add_array(self.ids[rows]) if is_integer else [stored_id(one) for one in self.ids[rows]],
             "owners": None if self.owners is None else [stored_id(one) for one in self.owners[rows]],
             "registered": writer.add_array(self.registered[rows]),
+            "suspended": writer.add_array(self.suspended[rows]),
         }
 
 
@@ -448,6 +458,8 @@ class GroupMaker:
             reader.array(head["registered"]),
             schema,
         )
+        if "suspended" in head:
+            group.suspended = reader.array(head["suspended"]).copy()
         if shape is not None:
             self.shapes[shape] = group
         return group

@@ -26,14 +26,15 @@ from ouzel.engines.automata.tables import Events, Results, Time, new_events
 from ouzel.errors import QueryError
 from ouzel.kernels.arrays import INT64_MAX
 from ouzel.query_set.groups import Group, GroupMaker, Origin, merged_stream
-from ouzel.query_set.registry import id_array
-from ouzel.query_set.segments import Handover, Members, Segment, with_lanes
+from ouzel.query_set.registry import id_array, stored_id
+from ouzel.query_set.segments import Handover, Members, Overload, Segment, with_lanes
 from ouzel.runtime.buffer import RowStore
 from ouzel.runtime.codes import Coder, is_mostly_dead
 from ouzel.runtime.frames import ticks_to_time
 from ouzel.runtime.layout import Layout, catalog_of
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.output import output_schema
+from ouzel.runtime.problems import Problem, shown_time
 from ouzel.runtime.session import EARLIEST, LATEST
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.values import empty_table, one_array, to_engine
@@ -68,6 +69,7 @@ class Merged:
         self._limits = limits
         self._merge = merge
         self._is_stopped = False
+        self.problems: dict[Any, Problem] = {}  # of suspended queries, by id
         self._fresh: Members = []  # queries that are in no segment yet
         self._removed = 0  # since removed queries were freed
 
@@ -115,8 +117,12 @@ class Merged:
 
     def remove(self, group: Group, rows: Any) -> None:
         """Remove queries of a group. Their memory is freed later."""
+        rows = np.atleast_1d(rows)
         group.alive[rows] = False
-        self._removed += np.size(rows)
+        self._removed += len(rows)
+        if self.problems:
+            for id in group.ids[rows].tolist():
+                self.problems.pop(id, None)
 
     def remove_of(self, owner: Any) -> Iterator[Any]:
         """Remove the queries of an owner; returns their ids."""
@@ -130,6 +136,11 @@ class Merged:
 
     def __len__(self) -> int:
         return sum(int(group.alive.sum()) for group in self.groups)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a query is left that was not suspended."""
+        return any(bool(group.running().any()) for group in self.groups)
 
     def is_bounded(self, group: Group) -> bool:
         """Whether the queries of a group wait for a bounded time only."""
@@ -154,12 +165,43 @@ class Merged:
         self.events = joined_events([with_lanes(self.events, events), events]) if first else events
         self.rows = np.concatenate([self.rows, np.arange(base, base + len(ticks))])
         self.lane_maker.rank(self.events)
-        for segment in self.segments:
-            segment.machine.events = self.events
-            results = segment.machine.read(first, len(self.rows), "of the set")
-            if results.count[0]:
-                _collect(self, segment, results, answers)
+        for number in range(len(self.segments)):
+            self._read_segment(number, first, answers)
+        self.segments = [segment for segment in self.segments if segment.members]
         return {name: pa.concat_tables(parts) for name, parts in answers.items()}
+
+    def _read_segment(self, number: int, first: int, answers: dict[Any, list[pa.Table]]) -> None:
+        """Let a segment read the events from `first` on. Queries that pass a limit are suspended, and the others
+        continue at the timestamp at which that happened."""
+        while True:
+            segment = self.segments[number]
+            segment.machine.events = self.events
+            overload = None
+            try:
+                segment.machine.read(first, len(self.rows), "of the set")
+            except Overload as passed:
+                overload = passed
+            if segment.machine.results.count[0]:
+                _collect(self, segment, segment.machine.results, answers)
+            if overload is None:
+                return
+            first = segment.machine.position
+            self._suspend(overload, int(self.events.end[first]))
+            self.segments[number] = self.rebuilt([segment.handover()], [])
+
+    def _suspend(self, overload: Overload, tick: int) -> None:
+        time = shown_time(tick, self._layout)
+        for group, rows in overload.queries:
+            group.suspended[rows] = True
+            for id in group.ids[rows].tolist():
+                self.problems[id] = Problem.of(id, time, overload.error(self._limits, id))
+
+    def resume(self, id: Any, group: Group, row: int, registered: int) -> None:
+        """Continue a suspended query, on the events after a tick."""
+        del self.problems[id]
+        group.suspended[row] = False
+        group.registered[row] = registered
+        self._fresh.append((group, np.array([row])))
 
     def _events_of(self, table: pa.Table, ticks: np.ndarray, prints: np.ndarray) -> Events:
         batch = Batch(table, ticks, ticks, ticks, prints)
@@ -276,7 +318,7 @@ class Merged:
         """One segment of the live queries of others and of new ones, with all instances."""
         members: dict[int, tuple[Group, list[np.ndarray]]] = {}
         for group, rows in [pair for segment in older for pair in segment.members] + fresh:
-            kept = rows[group.alive[rows]] if len(rows) else rows
+            kept = rows[group.running(rows)] if len(rows) else rows
             if len(kept):
                 members.setdefault(id(group), (group, []))[1].append(kept)
         joined = [(group, np.concatenate(rows)) for group, rows in members.values()]
@@ -308,6 +350,7 @@ class Merged:
             "next_row": self.next_row,
             "coders": [coder.dump(writer) for coder in (self.texts, self.type_codes)],
             "groups": [group.dump(writer) for group in groups],
+            "problems": [[stored_id(id), problem.plain()] for id, problem in self.problems.items()],
             "segments": [one.dump(used, writer, numbers) for one in handovers],
             "events": {
                 "table": writer.add_table(table.take(pa.array(rows)) if len(used) else empty_table(self.schema)),
@@ -322,6 +365,7 @@ class Merged:
             coder.load(reader, stored)
         self.next_row = head["next_row"]
         self.groups = [self.maker.load(reader, one) for one in head["groups"]]
+        self.problems = {id: Problem.from_plain(plain) for id, plain in head.get("problems", [])}
         ticks, times = reader.array(head["events"]["ticks"]), reader.array(head["events"]["times"])
         if len(ticks):
             table = reader.table(head["events"]["table"])
@@ -346,7 +390,7 @@ def _collect(host: Merged, segment: Segment, results: Results, answers: dict[Any
         mine = tags[:, 0] == number
         rows, branches, where = tags[mine, 2], tags[mine, 1], places[mine]
         # Merged nodes have instances from before a younger query was registered.
-        seen = group.alive[rows] & (results.times[where, Time.FIRST_END] > group.registered[rows])
+        seen = group.running(rows) & (results.times[where, Time.FIRST_END] > group.registered[rows])
         rows, branches, where = rows[seen], branches[seen], where[seen]
         if not len(rows):
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ from ouzel.bind.model import BoundQuery
 from ouzel.engines.automata.build import build
 from ouzel.engines.automata.indexes import first_of, places_of
 from ouzel.engines.automata.machine import (
+    LimitMessage,
     Machine,
     instances_of,
     longest_life,
@@ -41,6 +42,26 @@ _INSTANCE_ARRAYS = ("times", "links", "slots", "ints", "floats", "nulls")
 
 # Internal counters of the kernel that say nothing about queries and events.
 _PRIVATE_COUNTERS = frozenset({Counter.FREE, Counter.SERIAL, Counter.SWEEP_AT, Counter.FIRED, Counter.MEMBERS})
+
+
+class Overload(Exception):
+    """Queries of a segment have passed a limit, and must be suspended before it can continue."""
+
+    def __init__(self, queries: Members, error: LimitMessage) -> None:
+        super().__init__()
+        self.queries = queries
+        self.error = error
+
+
+class _SharedMachine(Machine):
+    """The machine of many queries: each of them may have as many results and instances as alone."""
+
+    counted: Callable[[np.ndarray, int], Members]
+
+    def _passed(self, name: str, nodes: np.ndarray, most: int, error: LimitMessage) -> None:
+        found = self.counted(nodes, most)
+        if found:
+            raise Overload(found, error)
 
 
 class Handover(NamedTuple):
@@ -125,13 +146,14 @@ class Segment:
         self._owners = owners
         steps = [len(b.steps) for g, _ in members for b in g.stream.branches]
         registers = [len(b.register_types) for g, _ in members for b in g.stream.branches]
-        self.machine = Machine(
+        self.machine = _SharedMachine(
             built.automata,
             planner.lanes,
             slots=max(steps, default=0) + 1,
             registers=max(registers, default=0),
             limits=limits,
         )
+        self.machine.counted = self._with_more_than
         self.life = longest_life(built.automata)
         self._index_queries()
         self.since = self._since()
@@ -177,6 +199,15 @@ class Segment:
         places = np.repeat(np.arange(count), last - first)
         offsets = np.arange(len(places)) - np.repeat(np.cumsum(last - first) - (last - first), last - first)
         return places, self._tags[np.repeat(first, last - first) + offsets]
+
+    def _with_more_than(self, nodes: np.ndarray, most: int) -> Members:
+        """The queries with more than so many of some results or instances, which are at these nodes."""
+        counts = np.bincount(nodes, minlength=self.automata.node_count)
+        totals = [np.zeros(len(rows), np.int64) for _, rows in self.members]
+        for (number, _), node_of in zip(self._owners, self._node_of, strict=True):
+            totals[number] += counts[node_of].sum(axis=0)
+        found = [(group, rows[total > most]) for (group, rows), total in zip(self.members, totals, strict=True)]
+        return [(group, rows) for group, rows in found if len(rows)]
 
     def handover(self) -> Handover:
         state = self.machine.state

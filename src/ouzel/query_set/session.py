@@ -17,6 +17,7 @@ import pyarrow as pa
 from ouzel.errors import StateError
 from ouzel.query_set.merged import MERGED, Merged
 from ouzel.query_set.unmerged import UnmergedQueries
+from ouzel.query_set.unseen import Unseen, named_by
 from ouzel.runtime.problems import Problem
 from ouzel.runtime.program import Program, load
 from ouzel.runtime.session import Session, together
@@ -38,6 +39,7 @@ class GrowingSession(Session):
         self.late_by_query = {}
         self.merged = merged
         self.unmerged = UnmergedQueries()
+        self.unseen = Unseen(program.layout)
         self._pending: list[tuple[pa.Table, np.ndarray]] = []
 
     # ── Queries ────────────────────────────────────────────────────────────────────────────────────
@@ -66,6 +68,16 @@ class GrowingSession(Session):
         others = [] if operator is None else [one for one in operator.schemas if not self.unmerged.is_needed(one)]
         self.unmerged.end({name, *(one for one in others if one != name and self.drop(one))})
 
+    def resume(self, id: Any) -> bool:
+        """Continue an unmerged query that has stopped, on the events after the watermark; False if there is none."""
+        name = next((name for name in self.problems if name != MERGED and id in self.unmerged.members(name)), None)
+        if name is None:
+            return False
+        registration = dict(self.unmerged.items())[id]
+        self.remove(id)
+        self.unmerged.add(id, registration.program, registration.owner, self._watermark, self.problems)
+        return True
+
     def _stop(self, name: str, problem: Problem) -> None:
         if name != MERGED:
             super()._stop(name, problem)
@@ -74,8 +86,8 @@ class GrowingSession(Session):
         self.merged.stop()
 
     def stopped(self) -> dict[Any, Problem]:
-        """The queries that have stopped, and why, by what their answers come by; merged ones under one name too."""
-        found: dict[Any, Problem] = {}
+        """The queries that have stopped or were suspended, and why, by what their answers come by."""
+        found: dict[Any, Problem] = dict(self.merged.problems)
         for name, problem in self.problems.items():
             if name == MERGED:
                 found |= dict.fromkeys((MERGED, *self.merged.names()), problem)
@@ -83,10 +95,24 @@ class GrowingSession(Session):
                 found |= {id: replace(problem, query=id) for id in self.unmerged.members(name)}
         return found
 
+    def silent(self) -> list[Problem]:
+        """Queries that name a type or a column that never came, as problems of queries that have not stopped."""
+        found = []
+        for group in self.merged.groups:
+            reason = self.unseen.reason(named_by(group))
+            if reason is not None and group.alive.any():
+                ids = [group.name] if group.is_template else group.ids[group.alive].tolist()
+                found += [Problem(id, None, f"query '{id}' found nothing: {reason}") for id in ids]
+        for id, registration in self.unmerged.items():
+            reason = self.unseen.reason(named_by(registration.program))
+            if reason is not None:
+                found.append(Problem(id, None, f"query '{id}' found nothing: {reason}"))
+        return found
+
     @property
     def is_running(self) -> bool:
         """Whether a query is left that has not stopped."""
-        if MERGED not in self.problems and len(self.merged):
+        if MERGED not in self.problems and self.merged.is_running:
             return True
         return sum(len(self.unmerged.members(name)) for name in self.problems if name != MERGED) < len(self.unmerged)
 
@@ -94,6 +120,7 @@ class GrowingSession(Session):
 
     def _take(self, table: pa.Table, ticks: np.ndarray, zero_copy: bool) -> None:
         self._pending.append((table, ticks))
+        self.unseen.look_at(table)
         if self._moments is not None:
             super()._take(table, ticks, zero_copy)
 
@@ -159,6 +186,7 @@ class GrowingSession(Session):
             "pending": [[writer.add_table(table), writer.add_array(ticks)] for table, ticks in self._pending],
             "merged": self.merged.dump(writer, self._watermark),
             "unmerged": self.unmerged.dump(),
+            "unseen": self.unseen.dump(),
         }
 
     @classmethod
@@ -178,4 +206,5 @@ class GrowingSession(Session):
                 merged.stop()
             session._pending = [(reader.table(table), reader.array(ticks)) for table, ticks in reader.head["pending"]]
             session.unmerged.load(reader.head["unmerged"], stored)
+            session.unseen.load(reader.head.get("unseen"))
         return session

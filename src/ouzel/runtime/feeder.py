@@ -91,8 +91,7 @@ class Feeder(ABC, Generic[K]):
     def problems(self) -> list[Problem]:
         """The queries that have stopped because of their own errors: which, at what time, and why.
 
-        The other queries continue. Once all have stopped, every call raises the last error. Merged queries of a set run
-        as one, and stop together.
+        The other queries continue. Once all have stopped, every call raises the last error.
         """
         return list(dict.fromkeys(self._stopped().values()))
 
@@ -189,15 +188,16 @@ class Feeder(ABC, Generic[K]):
             self._calls.owe(rows)
             raise errors[0]
         self._warn_of_columns()
-        if self._session is None or not self._session.problems:
+        stopped = self._stopped()
+        if self._session is None or not stopped:
             return Answers(rows)
-        problems = self.problems()
+        problems = list(dict.fromkeys(stopped.values()))
         if not self._session.is_running:
             raise problems[-1].raised()
         for problem in problems[self._warned :]:
             warnings.warn(f"{problem.reason}; the other queries continue", ProblemWarning, stacklevel=4)
         self._warned = len(problems)
-        return Answers(rows).stopped(self._stopped())
+        return Answers(rows).stopped(stopped)
 
     def _warn_completely(self, errors: list[Warning], name: str, what: str) -> None:
         """Warn while a call changes the state. A filter that turns warnings into errors must not stop it half-way."""

@@ -51,12 +51,16 @@ class Limits:
     def check_answer(self, query: str, events: int) -> None:
         """Refuse an answer whose matches have too many events in total, before it is built."""
         if events > self.max_answer_events:
-            raise LimitError(
-                f"the matches of query '{query}' that one call returns have more than {self.max_answer_events:,} "
-                f"events together, the most that max_matches_per_timestamp={self.max_matches_per_timestamp:,} allows; "
-                "push fewer events at a time, ask for OUTPUT NON_OVERLAPPING, OUTPUT COMPRESSED or AGG COUNT, give a "
-                "smaller WITHIN window or a more selective WHERE, or raise the limit"
-            )
+            raise self.answer_error(query)
+
+    def answer_error(self, query: str) -> LimitError:
+        """The error for an answer whose matches have too many events in total."""
+        return LimitError(
+            f"the matches of query '{query}' that one call returns have more than {self.max_answer_events:,} "
+            f"events together, the most that max_matches_per_timestamp={self.max_matches_per_timestamp:,} allows; "
+            "push fewer events at a time, ask for OUTPUT NON_OVERLAPPING, OUTPUT COMPRESSED or AGG COUNT, give a "
+            "smaller WITHIN window or a more selective WHERE, or raise the limit"
+        )
 
     def check_held(self, queries: Sequence[str], held: int, *, of_keys: str = "", advice: str = _ADVICE) -> None:
         """Refuse to hold more events than the queries that are answered together may hold, each as many as alone."""

@@ -55,6 +55,7 @@ def match_set(
     buckets: int | None = None,
     max_partition_bytes: int = PARTITION_BYTES,
     session_cache_bytes: int = SESSION_CACHE_BYTES,
+    on_error: str = "fail",
 ) -> DataFrame:
     """The answers of a set of queries over a DataFrame, as one DataFrame; streaming where the events are.
 
@@ -72,6 +73,9 @@ def match_set(
     the greatest version counts. A query sees the events after the watermark of the micro-batch that read it. A mistake
     in a query of this table is reported in a column `problem`, in a separate row, and does not affect other queries.
 
+    A query that passes a limit fails the batch or stream. With `on_error="report"` it is suspended in the part where
+    that happened, the others continue, and a row says in the column `problem` when and why.
+
     >>> alerts = QuerySet(time="ts")
     >>> alerts.add("high", "PATTERN Stock s WHERE s.price > 90 WITHIN 5 min RETURN High(s.price AS price)")
     >>> answers = match_set(quotes, alerts, changes="/tables/alerts", max_delay="1 min")       # doctest: +SKIP
@@ -80,6 +84,9 @@ def match_set(
         raise InputError(f"match_set takes an ouzel.QuerySet, not a {type(queries).__name__}; make one and add queries")
     if isinstance(events, Mapping):
         raise InputError("a set of queries takes one DataFrame; unite those of the event types with unionByName")
+    if on_error not in ("fail", "report"):
+        raise InputError(f"on_error={on_error!r} is neither 'fail' nor 'report'; choose one of them")
+    reports = on_error == "report"
     check_bytes({"max_partition_bytes": max_partition_bytes, "session_cache_bytes": session_cache_bytes})
     options = dict(queries._options)
     # Only the input is bound here.
@@ -90,7 +97,7 @@ def match_set(
         for name, value in given.items():
             if value is not None:
                 raise InputError(f"{name}= is for streams; this DataFrame is a batch")
-        job = _plan(bound, queries, None, columns, key, parts=None)
+        job = _plan(bound, queries, None, columns, key, parts=None, reports=reports)
         return _batch(bound, replace(job, partition_bytes=max_partition_bytes))
     frame, watermark = watermarked(bound, [events], max_delay, idle_timeout)
     bound = replace(bound, frame=frame)
@@ -99,7 +106,7 @@ def match_set(
     table = None if changes is None else _changes(frame.sparkSession, changes)
     if table is not None and options["type"] is None and not len(queries):
         raise InputError("with type=None and an empty set the event type is unknown; give type=")
-    job = _plan(bound, queries, table, columns, key, parts=buckets or _partitions(frame))
+    job = _plan(bound, queries, table, columns, key, parts=buckets or _partitions(frame), reports=reports)
     return _stream(bound, replace(job, cache_bytes=session_cache_bytes), table, watermark, queries.digest())
 
 
@@ -124,6 +131,7 @@ def _plan(
     key: str | Sequence[str] | None,
     *,
     parts: int | None,
+    reports: bool,
 ) -> SetJob:
     """How the work is divided. `parts` is the number of buckets of a stream."""
     layout = events.layout
@@ -132,7 +140,7 @@ def _plan(
         raise InputError("there is no query in the set; add one, or name a table of queries with changes=")
     bounded = parts is None
     whole = queries.slices(layout.schema, 1, bounded=bounded)
-    answers = _answers(queries, whole[0], changes, columns)
+    answers = _answers(queries, whole[0], changes, columns, reports=reports)
     keys = _keys(whole[0], key, changes, layout.schema)
     slices = parts or max(1, min(_partitions(events.frame), len(queries)))
     sets = whole if keys else queries.slices(layout.schema, slices, bounded=bounded)
@@ -151,11 +159,17 @@ def _plan(
         sets=tuple(one.snapshot() for one in sets),
         keys=keys,
         narrowed=answers.narrowed,
+        reports=reports,
     )
 
 
 def _answers(
-    queries: QuerySet, held: QuerySet, changes: DataFrame | None, columns: str | T.StructType | None
+    queries: QuerySet,
+    held: QuerySet,
+    changes: DataFrame | None,
+    columns: str | T.StructType | None,
+    *,
+    reports: bool,
 ) -> _Answers:
     """The columns of all answers."""
     fields = {QUERY: _id_type(queries, changes)}
@@ -174,7 +188,7 @@ def _answers(
             check_columns(name, own, schema, narrowed=columns is not None)
         except OuzelError as error:
             raise InputError(str(error)) from None
-    if changes is not None:
+    if changes is not None or reports:
         schema = schema.append(pa.field(PROBLEM, pa.string()))
     return _Answers(schema, columns is not None)
 

@@ -7,8 +7,9 @@ A stream keeps each part in a bucket, whose state is a snapshot of its set and a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ouzel.errors import LimitError, OuzelError
+from ouzel.runtime.problems import Problem
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.values import empty_table
 from ouzel.sealing import SNAPSHOT, decoding
@@ -55,6 +57,8 @@ class SetJob:
     keys: tuple[str, ...] = ()
     # Drop columns of answers that the schema does not have; otherwise refuse their query.
     narrowed: bool = False
+    # Report suspended queries in rows of their own; otherwise the job fails.
+    reports: bool = False
     # Of streams: the names of the buckets, and the signature of their checkpoint.
     names: tuple[int, ...] = ()
     signature: bytes = b""
@@ -95,9 +99,9 @@ class SetJob:
         schema = self.answer_schema
         tables = list(shaped(found, schema))
         problems, session.problems = session.problems, []
-        if problems and (self.names.index(name) == 0 or not self.keys):
-            ids, texts = pa.array([id for id, _ in problems]), pa.array([text for _, text in problems])
-            tables += shaped({0: pa.table({QUERY: ids, PROBLEM: texts})}, schema)
+        if self.names.index(name) == 0 or not self.keys:
+            tables += _problem_rows(problems, schema)
+        tables += _problem_rows(session.newly_suspended(), schema)
         manifest.matches[QUERY] = manifest.matches.get(QUERY, 0) + sum(table.num_rows for table in found.values())
         whole = pa.concat_tables(tables) if tables else empty_table(schema)
         return tuple((0, payload) for payload in payloads_of(whole)), False
@@ -179,17 +183,38 @@ def _answers(job: SetJob, part: int, events: pa.Table) -> Iterator[pa.RecordBatc
         newest = held.take(ordered.slice(first, EVENTS_PER_STEP))
         assert newest is not None
         # More events with the newest timestamp may follow.
-        for table in shaped(_of_all(held, held.advance(newest - 1)), schema):
+        for table in shaped(_of_all(job, held, partial(held.advance, newest - 1)), schema):
             yield from table.to_batches()
-    for table in shaped(_of_all(held, held.finish()), schema):
+    for table in shaped(_of_all(job, held, held.finish), schema):
+        yield from table.to_batches()
+    for table in _problem_rows(map(_reason, held.suspended()), schema):
         yield from table.to_batches()
 
 
-def _of_all(held: QuerySet, answers: dict[Any, pa.Table]) -> dict[Any, pa.Table]:
-    """The answers, if no query has stopped: a job fails rather than omit rows."""
-    for problem in held.problems():
-        raise problem.raised()
+def _of_all(job: SetJob, held: QuerySet, advance: Callable[[], dict[Any, pa.Table]]) -> dict[Any, pa.Table]:
+    """The answers of a call. A job fails rather than omit rows, unless it reports suspended queries."""
+    try:
+        answers = advance()
+    except OuzelError:
+        # No query is left.
+        if not job.reports or not held.suspended():
+            raise
+        return {}
+    if not job.reports:
+        for problem in held.suspended():
+            raise problem.raised()
     return answers
+
+
+def _problem_rows(problems: Iterable[tuple[Any, str]], schema: pa.Schema) -> Iterator[pa.Table]:
+    found = list(problems)
+    if found:
+        ids, texts = pa.array([id for id, _ in found]), pa.array([text for _, text in found])
+        yield from shaped({0: pa.table({QUERY: ids, PROBLEM: texts})}, schema)
+
+
+def _reason(problem: Problem) -> tuple[Any, str]:
+    return problem.query, f"{problem.reason} (at time {problem.time})"
 
 
 # ── Packing for streams ────────────────────────────────────────────────────────────────────────────
@@ -259,6 +284,14 @@ class SetSession:
         # Digests of the texts of queries that came by a change.
         self._marks = {} if marks is None else marks
         self.problems: list[tuple[Any, str]] = []
+        self._suspended = {problem.query for problem in held.suspended()}
+
+    def newly_suspended(self) -> Iterator[tuple[Any, str]]:
+        """The queries that were suspended since the last call, and why."""
+        for problem in self.held.suspended():
+            if problem.query not in self._suspended:
+                self._suspended.add(problem.query)
+                yield _reason(problem)
 
     @property
     def next_deadline(self) -> int | None:
@@ -266,8 +299,8 @@ class SetSession:
         return self.held.next_deadline
 
     def advance(self, watermark: int) -> dict[Any, pa.Table]:
-        """Move time to the watermark; fails if a query has stopped."""
-        return _of_all(self.held, self.held.advance(watermark))
+        """Move time to the watermark; fails if a query was suspended and this is not reported."""
+        return _of_all(self._job, self.held, partial(self.held.advance, watermark))
 
     def push(self, table: pa.Table) -> None:
         """Take in events, or changes of the set."""
@@ -282,6 +315,7 @@ class SetSession:
     def take_late(self) -> None:
         """Drop problems: those of replayed records were reported before."""
         self.problems.clear()
+        list(self.newly_suspended())
 
     def _change(self, id: Any, text: str | None, owner: str | None) -> str | None:
         """Remove, add or replace a query; return what is wrong."""

@@ -52,6 +52,24 @@ _LASTING_COUNTERS = (
 )
 
 
+LimitMessage = Callable[[Limits, str], LimitError]
+
+
+def _too_many_results(limits: Limits, name: str) -> LimitError:
+    return LimitError(
+        f"query '{name}' found more than max_matches_per_timestamp={limits.max_matches_per_timestamp:,} "
+        "results that complete at one timestamp; give it a more selective condition, or raise the limit"
+    )
+
+
+def _too_many_instances(limits: Limits, name: str) -> LimitError:
+    return LimitError(
+        f"query '{name}' has more than max_partial_matches={limits.max_partial_matches:,} instances "
+        "that wait for further events; give it a smaller bound on DUR or a more selective condition, "
+        "or raise the limit"
+    )
+
+
 class Machine:
     """The kernel with its state: automata, instances, and the events that these refer to."""
 
@@ -61,10 +79,11 @@ class Machine:
         self._registers = registers
         self._slots = slots
         self.state = new_state(automata, slots=slots, registers=registers, capacity=1024)
-        self._results = new_results(1024, slots=slots + 1, registers=registers)
+        self.results = new_results(1024, slots=slots + 1, registers=registers)
         self.events = new_events(0, len(lanes.ints), len(lanes.floats))
         self.rows = np.empty(0, np.int64)
         self._stamp = 0
+        self.position = 0  # the first event that was not read
 
     def feed(self, events: Events, rows: np.ndarray, rank: Callable[[Events], None], name: str) -> Results:
         """Read events that are ordered by end; returns the results, which the next call overwrites."""
@@ -75,13 +94,14 @@ class Machine:
         return self.read(first, len(self.rows), name)
 
     def read(self, first: int, last: int, name: str) -> Results:
-        """Read some of the machine's events."""
-        self._results.count[0] = 0
+        """Read some of the machine's events. If a limit is passed, the results before `position` are complete."""
+        self.results.count[0] = 0
         pieces = Pieces(last, self.events.times[:, Time.END])
         while True:
             first, status, self._stamp = kernel.advance(
-                self.automata, self.state, self.events, first, pieces.end(first), self._results, self._stamp
+                self.automata, self.state, self.events, first, pieces.end(first), self.results, self._stamp
             )
+            self.position = first
             if status == Status.DONE:
                 if first == last:
                     break
@@ -90,34 +110,34 @@ class Machine:
                 self._more_results(name)
             else:
                 self._more_instances(name, only_members=status == Status.MEMBERS_FULL)
-        return self._results
+        return self.results
 
     def _more_results(self, name: str) -> None:
-        before = int(self._results.count[0])
-        if len(self._results.node) - before > self._limits.max_matches_per_timestamp:
-            raise LimitError(
-                f"query '{name}' found more than max_matches_per_timestamp={self._limits.max_matches_per_timestamp:,} "
-                "results that complete at one timestamp; give it a more selective condition, or raise the limit"
-            )
+        before, limits = int(self.results.count[0]), self._limits
+        if len(self.results.node) - before > limits.max_matches_per_timestamp:
+            self._passed(name, self.results.node[before:], limits.max_matches_per_timestamp, _too_many_results)
         # A result is a row of numbers, for any number of events.
-        self._limits.check_answer(name, _EVENTS_PER_RESULT * before)
-        self._results = larger_results(self._results)
+        if _EVENTS_PER_RESULT * before > limits.max_answer_events:
+            most = limits.max_answer_events // _EVENTS_PER_RESULT
+            self._passed(name, self.results.node[:before], most, Limits.answer_error)
+        self.results = larger_results(self.results)
 
     def _more_instances(self, name: str, *, only_members: bool) -> None:
         live = self.live
-        if only_members and live < self._limits.max_partial_matches:
+        if live >= self._limits.max_partial_matches:
+            nodes = instances_of(self.state, np.flatnonzero(self.state.links[:, Link.NODE] >= 0))["links"][:, Link.NODE]
+            self._passed(name, nodes, self._limits.max_partial_matches, _too_many_instances)
+        if only_members:
             self._put_members_anew(4 * live)
             return
-        if live >= self._limits.max_partial_matches:
-            raise LimitError(
-                f"query '{name}' has more than max_partial_matches={self._limits.max_partial_matches:,} instances "
-                "that wait for further events; give it a smaller bound on DUR or a more selective condition, "
-                "or raise the limit"
-            )
         self.state = with_room(self.state, 2 * len(self.state.links))
         self._put_members_anew(4 * live)
         if len(self.automata.ai_lanes) and len(self.state.links) > 2 * len(self.state.ai_heads):
             self.relink()
+
+    def _passed(self, name: str, nodes: np.ndarray, most: int, error: LimitMessage) -> None:
+        """A limit is passed: the query has at least `most` results or instances, at these nodes."""
+        raise error(self._limits, name)
 
     def _put_members_anew(self, wanted: int) -> None:
         """Compact the members of live instances; dead ones took room until now."""
