@@ -1,4 +1,4 @@
-"""Totals over all keys, made of the partial totals of parts of the keys, equal those of one pass; so do aggregates in slices."""
+"""Totals of parts of the keys add up to those of one pass; so do aggregates in slices."""
 
 from __future__ import annotations
 
