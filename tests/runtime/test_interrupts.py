@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -59,6 +60,14 @@ def rows(answers: list[dict[Any, pa.Table]]) -> dict[Any, list[Any]]:
     names = {name for answer in answers for name in answer}
     found = {name: [row for answer in answers if name in answer for row in answer[name].to_pylist()] for name in names}
     return {name: listed for name, listed in found.items() if listed}
+
+
+def any_order_at_one_end(found: dict[Any, list[Any]]) -> dict[Any, list[Any]]:
+    """A restored set may list the matches of one end in another order. Rows of different ends keep their order."""
+    return {
+        name: [row for _, alike in groupby(listed, lambda row: row["end"]) for row in sorted(alike, key=str)]
+        for name, listed in found.items()
+    }
 
 
 @pytest.fixture(autouse=True)
@@ -130,7 +139,10 @@ def test_an_interrupted_call_is_completed_by_the_next(
     for place in range(1, 1000):
         interruptions.left = place
         answers, interrupted = run(make(queries), restores=place % 3 == 0)
-        assert rows(answers) == wanted, place
+        if make is query_set:
+            assert any_order_at_one_end(rows(answers)) == any_order_at_one_end(wanted), place
+        else:
+            assert rows(answers) == wanted, place
         if not interrupted:
             break
     assert place > 5, "nothing was interrupted"

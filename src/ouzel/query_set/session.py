@@ -119,8 +119,8 @@ class GrowingSession(Session):
     # ── Events ─────────────────────────────────────────────────────────────────────────────────────
 
     def _take(self, table: pa.Table, ticks: np.ndarray, zero_copy: bool) -> None:
-        self._pending.append((table, ticks))
         self.unseen.look_at(table)
+        self._pending.append((table, ticks))
         if self._moments is not None:
             super()._take(table, ticks, zero_copy)
 
