@@ -581,7 +581,8 @@ def _substring(operands: list[Column], types: list[Type], result: Type) -> Colum
 def _text_chunk(operands: list[Column], types: list[Type], result: Type) -> Column:
     """Eight bytes of each text from a position on, as a number of the same order.
 
-    `fill` is taken for bytes that the text does not have. So texts that begin with 'ab' are those between the numbers of 'ab' filled with 0 and with 255.
+    `fill` is taken for bytes that the text does not have. So texts that begin with 'ab' are
+    those between the numbers of 'ab' filled with 0 and with 255.
 
     Only a beginning that texts are compared with is filled with 255. Its last chunk must contain its end.
     """
