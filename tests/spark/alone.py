@@ -57,8 +57,8 @@ class SparkAlone:
             folder.mkdir()
             events = _with_zones(table)
             streams[name] = FileStream(self._spark, folder, events.schema)
-            places = range(events.num_rows)
-            streams[name].add([events.take(list(places[first::2])) for first in (0, 1)])
+            places = pa.array(range(events.num_rows), pa.int64())
+            streams[name].add([events.take(places[first::2]) for first in (0, 1)])
         first = next(iter(streams))
         end = ticks[-1] + 2 * span + 4 * windows + 10_000_000
         streams[first].add([_end_of_time(case, _with_zones(case.inputs[first]), end)])
