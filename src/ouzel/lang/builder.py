@@ -36,7 +36,7 @@ from ouzel.lang.vocabulary import AGGREGATE_WORDS, LIKE_WORDS
 
 NodeT = TypeVar("NodeT", bound=Node)
 
-INDEX_HINT = "a Kleene variable is indexed as v[1], v[i], v[i-1], v[v.LEN], v[..i-1] or v[]"
+INDEX_HINT = "a Kleene variable is indexed as v[1], v[i], v[i-1], v[LEN], v[..i-1] or v[]"
 
 
 class Conjuncts(tuple[Expr, ...]):

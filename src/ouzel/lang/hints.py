@@ -36,6 +36,7 @@ _EQL = "in Ouzel: PATTERN SEQ(process a, file b) WHERE skip_till_next_match { [u
 _ESPER = "in Ouzel: PATTERN SEQ(A a, B b) WHERE b.id = a.id WITHIN 5 min; every event may start a match"
 _SKIPPING = "write OUTPUT NON_OVERLAPPING to skip past the last event, OUTPUT FIRST to skip to the next one"
 _OPTIONAL = "write B? b for an optional step"
+_ALTERNATIVES = "write (A a | B b) for one of two steps, ANY(A, B) v for one event of two types"
 _NO_ROWS = "this is MATCH_RECOGNIZE's; a query has one row per match, and [attr] in WHERE partitions it"
 # Words of Flink CEP, EQL, Esper, Siddhi and MATCH_RECOGNIZE, where a component or a clause is expected.
 _ELSEWHERE = {
@@ -65,7 +66,10 @@ _ELSEWHERE = {
 # What may follow the type of a component, its quantifier or its variable.
 _AFTER_A_TYPE = frozenset({"QUESTION", "PLUS", "STAR", "LBRACE", "NAME", "INDEX", "COMMA", "RPAR", "BAR", "WITHOUT"})
 _ONE_COMPONENT = re.compile(r"\bPATTERN\s+\w+[+*?]?(\s+\w+(\[\])?)?\s*$", re.I)
+_ONE_EVENT = re.compile(r"\bWITHIN\s+(\d+)\s+EVENT\s*$", re.I)
 _STRATEGY = re.compile(r"skip_till|contiguity", re.I)
+_LAST_COMPONENT = re.compile(r"\b(?!PATTERN\b)(\w+)\s+(\w+)\s*$")
+_NEXT_COMPONENT = re.compile(r"\s*(\w+\s+\w+)\s*([,)|]|$)")
 
 
 def strategy_hint(name: str) -> str | None:
@@ -93,11 +97,16 @@ def hint_for(before: str, written: str, after: str, accepted: set[str]) -> str |
         found = _from_elsewhere(before, written, after)
         if found is not None:
             return found
+    singular = _ONE_EVENT.search(before)
+    if singular:
+        return f"write WITHIN {singular[1]} EVENTS"
     if written.upper() == "WITHOUT":
         return "WITHOUT T v comes after a component of the pattern, or after SEQ(…)"
     in_pattern = accepted <= _AFTER_A_TYPE
     if in_pattern and written == "?" and before.rstrip()[-1:] in tuple("+*?}"):
         return "the strategy decides which events a repetition takes; SEQ(B{2,3} b[])? may be absent as a whole"
+    if written in ("?", "|") and (in_pattern or _ONE_COMPONENT.search(before)):
+        return _after_a_component(before, written, after)
     if in_pattern and written in ("&", "&&", "AND", "OR", "||"):
         return "write AND(A a, B b) for both in any order, OR(A a, B b) for one of them"
     if (in_pattern and written in ("+", "*")) or (written in (",", "-") and _ONE_COMPONENT.search(before)):
@@ -123,6 +132,14 @@ def hint_for(before: str, written: str, after: str, accepted: set[str]) -> str |
         return "write a list in parentheses: IN (1, 2)"
     word = written.upper()
     return _CLAUSES.get(word) or strategy_hint(written)
+
+
+def _after_a_component(before: str, written: str, after: str) -> str:
+    """The hint for `B b?` and for `B b | C c` without parentheses."""
+    component, following = _LAST_COMPONENT.search(before), _NEXT_COMPONENT.match(after)
+    if written == "?":
+        return f"write {component[1]}? {component[2]}" if component else f"{_OPTIONAL}, B* b[] for any number of events"
+    return f"write ({component[0].rstrip()} | {following[1]})" if component and following else _ALTERNATIVES
 
 
 def _begins_a_step(accepted: set[str]) -> bool:

@@ -200,7 +200,7 @@ _NAMELIKE = _CLAUSES | {"IN", "IS", "LIKE", "BETWEEN", "AS"}
 _WORDS = {
     "NAME": "a name", "NUMBER": "a number", "STRING": "a string", "DURATION": "a duration", "PERCENT": "a percentage",
     "PARAMETER": "a parameter", "EQUAL": "=", "LPAR": "(", "RPAR": ")", "LBRACE": "{", "RBRACE": "}", "RSQB": "]",
-    "COMMA": ",", "DOT": ".", "DOTDOT": "..", "PLUS": "+", "MINUS": "-", "STAR": "*", "EVENT_NAME": "a name",
+    "COMMA": "a comma", "DOT": ".", "DOTDOT": "..", "PLUS": "+", "MINUS": "-", "STAR": "*", "EVENT_NAME": "a name",
     "QUESTION": "?", "BAR": "|", "CARET": "^", "DOLLAR": "$", "EXCLUDE": "{-", "EXCLUDE_END": "-}",
     END_OF_TEXT: "the end",
 }  # fmt: skip
@@ -255,7 +255,7 @@ def _refuse(text: str, token: Token, accepted: set[str], opened: list[Token], st
     if expected:
         message += f"; expected {expected}"
     if opened and opened[-1].type == "INDEX":
-        hint = "a Kleene variable is indexed as v[1], v[i], v[i-1], v[v.LEN], v[..i-1] or v[]"
+        hint = "a Kleene variable is indexed as v[1], v[i], v[i-1], v[LEN], v[..i-1] or v[]"
     elif token.type == "COLON":
         hint = "contiguity(b: next) { … } comes directly after WHERE, in place of a strategy"
     elif "NAME" in accepted and token.type in _NAMELIKE and written.isalpha():
