@@ -167,7 +167,7 @@ INDEXES = [
     (
         KLEENE + "WHERE «a» > 3",
         "'a' is several events, not a value",
-        "write a[1].x, a[i].x, a[a.LEN].x or an aggregate over a[]",
+        "write a[1].x, a[i].x, a[LEN].x or an aggregate over a[]",
     ),
     (AB + "WHERE «a.LEN» > 3", "'a' is one event and has no length", None),
     (
@@ -178,23 +178,23 @@ INDEXES = [
     (
         KLEENE + "WHERE a«[2]».n > 3",
         "there is no index 'a[2]'",
-        "the indexes are a[1], a[i], a[i-1], a[a.LEN], a[..i-1] and a[]",
+        "the indexes are a[1], a[i], a[i-1], a[LEN], a[..i-1] and a[]; any other event needs a variable of its own",
     ),
     (
         KLEENE + "WHERE a«[i-2]».n > 3",
         "there is no index 'a[i-2]'",
-        "the indexes are a[1], a[i], a[i-1], a[a.LEN], a[..i-1] and a[]",
+        "the indexes are a[1], a[i], a[i-1], a[LEN], a[..i-1] and a[]; any other event needs a variable of its own",
     ),
-    (KLEENE + "WHERE a«[b.LEN]».n > 3", "a[…] cannot be indexed by the length of 'b'", "write a[a.LEN]"),
+    (KLEENE + "WHERE a«[b.LEN]».n > 3", "a[…] cannot be indexed by the length of 'b'", "write a[LEN]"),
     (
         KLEENE + "WHERE «a[].n» > 3",
         "a[] can be used only inside an aggregate such as count or sum",
-        "write a[1], a[i] or a[a.LEN]",
+        "write a[1], a[i] or a[LEN]",
     ),
     (
         KLEENE + "WHERE «a[..i-1].n» > 3",
         "a[..i-1] can be used only inside an aggregate such as count or sum",
-        "write a[1], a[i] or a[a.LEN]",
+        "write a[1], a[i] or a[LEN]",
     ),
     (
         AB + "WHERE sum(«a.n») > 3",
@@ -222,19 +222,19 @@ INDEXES = [
     (
         KLEENE + "WHERE a.n > «b.n»",
         "'a' and 'b' cannot each be several events in one condition",
-        "an index chooses one event: b[1] is the first, b[b.LEN] the last",
+        "an index chooses one event: b[1] is the first, b[LEN] the last",
     ),
     (
         KLEENE + "WHERE «a.n» > a[i].n",
         "'a' without an index cannot be in one condition with [i]",
-        "write a[1], a[i] or a[a.LEN]",
+        "write a[1], a[i] or a[LEN]",
     ),
     (
         KLEENE + "WHERE «a[i].n > b[i].n»",
         "a condition may index one variable by i, not 'a' and 'b'",
         None,
     ),
-    (KLEENE + "RETURN a«[i]».n", "a[i] cannot be used in RETURN", "write a[1], a[a.LEN] or an aggregate over a[]"),
+    (KLEENE + "RETURN a«[i]».n", "a[i] cannot be used in RETURN", "write a[1], a[LEN] or an aggregate over a[]"),
     (KLEENE + "RETURN P(count(«a[..i-1]»))", "a[..i-1] cannot be used in RETURN", "a[] means all of its events"),
     (
         KLEENE + "RETURN «a.n» + 1",

@@ -110,14 +110,14 @@ def _with_unindexed_made_two(comparisons: Sequence[Bound], names: Names) -> Iter
         raise names.source.mistake(
             f"{both} cannot each be several events in one condition",
             every[1].span,
-            f"an index chooses one event: {variables[1]}[1] is the first, {variables[1]}[{variables[1]}.LEN] the last",
+            f"an index chooses one event: {variables[1]}[1] is the first, {variables[1]}[LEN] the last",
         )
     iterated = next((part for part in named if _is_iterated(part)), None)
     if iterated is not None:
         raise names.source.mistake(
             f"{quoted(variables[0])} without an index cannot be in one condition with [i]",
             every[0].span,
-            f"write {variables[0]}[1], {variables[0]}[i] or {variables[0]}[{variables[0]}.LEN]",
+            f"write {variables[0]}[1], {variables[0]}[i] or {variables[0]}[LEN]",
         )
     for at in (At.FIRST, At.CURRENT):
         yield tuple(_with_every_at(comparison, at) for comparison in comparisons)

@@ -261,7 +261,7 @@ class Names:
             return self.source.mistake(
                 f"{quoted(name)} is several events, not a value",
                 reference.span,
-                f"write {name}[1].x, {name}[i].x, {name}[{name}.LEN].x or an aggregate over {name}[]",
+                f"write {name}[1].x, {name}[i].x, {name}[LEN].x or an aggregate over {name}[]",
             )
         return self.source.mistake(
             f"{quoted(name)} is an event, not a value", reference.span, f"name an attribute: {name}.x"
@@ -292,7 +292,7 @@ class Names:
             raise self.source.mistake(
                 f"{name}[…] cannot be indexed by the length of {quoted(index.of)}",
                 index.span,
-                f"write {name}[{name}.LEN]",
+                f"write {name}[LEN]",
             )
         if index.kind in (IndexKind.ALL, IndexKind.BEFORE):
             scope = Scope.ALL if index.kind is IndexKind.ALL else Scope.BEFORE
@@ -304,7 +304,7 @@ class Names:
             raise self.source.mistake(
                 f"{written} can be used only inside an aggregate such as count or sum",
                 reference.span,
-                f"write {name}[1], {name}[i] or {name}[{name}.LEN]",
+                f"write {name}[1], {name}[i] or {name}[LEN]",
             )
         return self._iteration(name, index, place)
 
@@ -313,7 +313,7 @@ class Names:
             raise self.source.mistake(
                 f"{name}[i] cannot be used in {place.value}",
                 index.span,
-                f"write {name}[1], {name}[{name}.LEN] or an aggregate over {name}[]",
+                f"write {name}[1], {name}[LEN] or an aggregate over {name}[]",
             )
         if index.offset == 0:
             return At.CURRENT
@@ -328,7 +328,8 @@ class Names:
         raise self._wrong_index(name, f"{name}[i{index.offset}]", index.span)
 
     def _wrong_index(self, name: str, written: str, span: Span) -> Exception:
-        hint = f"the indexes are {name}[1], {name}[i], {name}[i-1], {name}[{name}.LEN], {name}[..i-1] and {name}[]"
+        indexes = f"{name}[1], {name}[i], {name}[i-1], {name}[LEN], {name}[..i-1] and {name}[]"
+        hint = f"the indexes are {indexes}; any other event needs a variable of its own"
         return self.source.mistake(f"there is no index {quoted(written)}", span, hint)
 
 
