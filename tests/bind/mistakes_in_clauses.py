@@ -138,7 +138,16 @@ CLAUSES = [
         "RETURN and AGG cannot be used together",
         "name the columns in AGG and GROUP BY with AS",
     ),
-    (AB + "AGG COUNT «OUTPUT FIRST»", "OUTPUT FIRST and AGG cannot be used together", None),
+    (
+        AB + "AGG COUNT «OUTPUT FIRST»",
+        "OUTPUT FIRST and AGG cannot be used together",
+        "leave AGG out and count the rows of the answer",
+    ),
+    (
+        AB + "AGG COUNT «OUTPUT COMPRESSED»",
+        "OUTPUT COMPRESSED and AGG cannot be used together",
+        "leave AGG out and sum the column count of the answer",
+    ),
     (AB + "AGG COUNT WITHIN 1 s «THRESHOLD 0.5»", "THRESHOLD and AGG cannot be used together", None),
     (AB + "AGG COUNT «WITHIN 5 EVENTS»", "AGG needs a window in time, not in events", None),
     (AB + "GROUP BY «n»", "GROUP BY needs AGG", "add AGG COUNT, or test [attr] in WHERE"),

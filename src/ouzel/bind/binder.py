@@ -179,7 +179,12 @@ def _check_clauses(query: syntax.Query, source: Source) -> None:
                 "name the columns in AGG and GROUP BY with AS",
             )
         if query.output is not None and query.output.form is not OutputForm.ALL:
-            raise source.mistake(f"OUTPUT {query.output.form.value} and AGG cannot be used together", query.output.span)
+            compressed = query.output.form is OutputForm.COMPRESSED
+            raise source.mistake(
+                f"OUTPUT {query.output.form.value} and AGG cannot be used together",
+                query.output.span,
+                f"leave AGG out and {'sum the column count' if compressed else 'count the rows'} of the answer",
+            )
         if query.threshold is not None:
             raise source.mistake("THRESHOLD and AGG cannot be used together", query.threshold.span)
         if query.within is not None and query.within.in_events:
