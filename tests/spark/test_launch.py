@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ouzel.errors import OuzelError
+from ouzel.errors import InputError, OuzelError
 from ouzel.spark import launch
 
 SHELL_TOOLS = ("bash", "sh", "env", "dirname", "basename", "cat", "ps", "uname")
@@ -79,3 +79,16 @@ spark.stop()
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=240, check=False
     )
     assert done.stdout.strip() == "[(1, 10, 7)]", done.stderr[-3000:]
+
+
+def test_a_python_of_workers_without_pyarrow_is_refused(tmp_path: Path) -> None:
+    other = tmp_path / "python"
+    other.write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
+    other.chmod(0o755)
+    for named in (str(other), str(tmp_path / "nothing")):
+        with pytest.raises(InputError, match=r"Spark's workers run .*no pyarrow.*PYSPARK_PYTHON"):
+            launch.check_worker_python(named)
+    launch.check_worker_python(sys.executable)
+    other.write_text("#!/bin/sh\nexit 0\n", encoding="utf-8")
+    launch.check_worker_python.cache_clear()
+    launch.check_worker_python(str(other))

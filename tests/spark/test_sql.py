@@ -200,5 +200,7 @@ def test_mistakes_in_clauses_have_their_place_in_the_statement(spark: SparkSessi
     statement = "SELECT *\nFROM {t} MATCH_RECOGNIZE (ORDER BY idd PATTERN (A))"
     with pytest.raises(QueryError, match=r"no column 'idd' \(line 2, column 36\)"):
         ouzel.spark.sql(spark, statement, t=spark.range(3))
+    with pytest.raises(QueryError, match="the statement does not use 'max_delay'"):
+        ouzel.spark.sql(spark, "SELECT 1 AS one", max_delay="1 min")
     with pytest.raises(QueryError, match="no clause of the statement uses the parameter 'x'"):
         ouzel.spark.sql(spark, "SELECT 1", params={"x": 1})

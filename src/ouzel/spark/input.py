@@ -180,8 +180,8 @@ def watermarked(
     if max_delay is None:
         if not all(marked):
             raise InputError(
-                "a stream needs a maximum delay of its events: give max_delay=, for example '5 min', or "
-                f"call df.withWatermark('{time}', '5 minutes') before"
+                f"a stream needs a maximum delay of its events: call df.withWatermark('{time}', '5 minutes') before, "
+                "or give max_delay=, for example '5 min' (not in SQL statements)"
             )
         delays_ms = [int(source.schema[time].metadata[WATERMARK_METADATA]) for source in sources]
         return events.frame, Watermark(time, tuple(delays_ms))

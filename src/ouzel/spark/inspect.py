@@ -370,6 +370,8 @@ class Listener(StreamingQueryListener):
 
         with Live(get_renderable=self.table, console=console, refresh_per_second=4):
             yield
+            # The table is drawn once more at the end.
+            self._await_ended_streams()
 
 
 def _time(text: str) -> datetime:

@@ -7,10 +7,12 @@ import logging
 import os
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +25,7 @@ from ouzel.spark.versions import (
     check_frame,
     check_version,
     installed_java,
+    is_remote,
     parsed,
     version_of,
 )
@@ -126,6 +129,8 @@ def check_session(frame: DataFrame) -> None:
     """Refuse a session that cannot run the queries of a DataFrame. Warn, once, if a setting costs time."""
     check_frame(frame)
     spark = frame.sparkSession
+    if not is_remote(frame) and (spark.sparkContext.master or "").startswith("local["):
+        check_worker_python(spark.sparkContext.pythonExec)
     costs = {}
     if version_of(spark) >= STREAMS_SINCE and _setting(spark, BYTES_PER_BATCH) != DEFAULTS[BYTES_PER_BATCH]:
         costs[BYTES_PER_BATCH] = "Spark adds up the size of a batch again with every row that it passes to Python"
@@ -144,6 +149,19 @@ def check_session(frame: DataFrame) -> None:
         if name not in _warned:
             _warned.add(name)
             log.warning('%s; add spark.conf.set("%s", "%s")', reason, name, DEFAULTS.get(name, "true"))
+
+
+@cache
+def check_worker_python(named: str) -> None:
+    """Refuse a Python for the workers on this machine that lacks pyarrow: Spark would report a crashed worker."""
+    found = shutil.which(named)
+    if found is not None and Path(found).parent == Path(sys.executable).parent:
+        return
+    if found is None or subprocess.run([found, "-c", "import pyarrow"], capture_output=True).returncode:
+        raise InputError(
+            f"Spark's workers run {found or named!r}, which has no pyarrow; start Spark with ouzel.spark.session(), or "
+            f"set the environment variable PYSPARK_PYTHON to {sys.executable!r} before the session starts"
+        )
 
 
 # Settings of which a warning was given.
