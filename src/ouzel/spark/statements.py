@@ -41,8 +41,9 @@ def sql(spark: SparkSession, statement: str, /, *, params: Mapping[str, Any] | N
     >>> sql(spark, "SELECT tag, count(*) FROM ouzel_match({readings}, {pairs}) GROUP BY tag",
     ...     readings=readings, pairs=pairs)                                                   # doctest: +SKIP
     """
-    for name in names:
-        if not re.search(rf"\{{\s*{re.escape(name)}\b", statement):
+    for name, value in names.items():
+        # As in spark.sql, a DataFrame may be given for several statements.
+        if not hasattr(value, "sparkSession") and not re.search(rf"\{{\s*{re.escape(name)}\b", statement):
             raise QueryError(f"the statement does not use '{name}'; write {{{name}}} in it, or leave {name}= out")
     host = _Host(spark, statement, names, dict(params or {}))
     found = host.frame(host.cut(list(tokens(statement, backslashes=True))))
