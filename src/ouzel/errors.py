@@ -198,8 +198,8 @@ class OrderWarning(UserWarning):
 
 
 class TypesWarning(UserWarning):
-    """No event of a type has a value in a column that a query reads, and no types were declared; the message names
-    both."""
+    """A query names a type that no event has, and events have a similar one; or no event of a type has a value in a
+    column that a query reads. No types were declared, and the message names both."""
 
 
 class ProblemWarning(UserWarning):

@@ -352,6 +352,12 @@ def test_a_misspelt_type_is_told_unless_quiet(run: Run, tmp_path: Path) -> None:
     assert "Shelf" not in run("run", misspelt, "-i", path, "--quiet").stderr
 
 
+def test_a_misspelt_forbidden_type_is_reported(run: Run, tmp_path: Path) -> None:
+    path = store(tmp_path / "events.jsonl", EVENTS)
+    result = run("run", THEFT.replace("Register", "Registr"), "-i", path)
+    assert "names the type 'Registr', which no event has; did you mean 'Register'?" in " ".join(result.stderr.split())
+
+
 def test_the_summary_counts_what_there_is(run: Run, tmp_path: Path) -> None:
     events = store(tmp_path / "a.jsonl", [*EVENTS, {"ts": 8, "type": None, "tag": "tea"}])
     assert run("run", THEFT, "-i", events).stderr.startswith("6 events (1 without a type), 1 match in ")

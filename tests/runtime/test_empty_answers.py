@@ -68,6 +68,43 @@ def test_nothing_is_said_where_nothing_is_plainly_wrong(events: pa.Table, query:
         ouzel.match(events, query)
 
 
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "SEQ(Shelf a, !(Registr r), Exit b)",
+        "SEQ(Shelf a, Exit b) WITHOUT Registr r",
+        "SEQ(Shelf a, Registr? r, Exit b)",
+        "SEQ(Shelf a, (Registr r | Exit b))",
+        "SEQ(Shelf a, ANY(Registr, Exit) b)",
+    ],
+)
+@pytest.mark.parametrize("rows", [1, 2_000])
+def test_a_misspelt_type_is_reported_if_the_answer_is_not_empty(pattern: str, rows: int) -> None:
+    """The type may be forbidden, optional or an alternative."""
+    types = ["Shelf", "Exit"] * rows + ["Register"]
+    events = pa.table({"type": types, "ts": list(range(len(types)))})
+    words = "query 'query' names the type 'Registr', which no event has; did you mean 'Register'"
+    with pytest.warns(ouzel.TypesWarning, match=words) as caught:
+        assert ouzel.match(events, f"PATTERN {pattern} WITHIN 2").num_rows
+    assert [one.filename for one in caught] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ouzel.match(events, f"PATTERN {pattern.replace('Registr', 'Register')} WITHIN 2")
+
+
+def test_a_type_is_no_misspelling_of_one_that_the_query_names() -> None:
+    events = pa.table({"type": ["Door1", "Door3", "Shop"], "ts": [1, 2, 3]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert ouzel.match(events, "PATTERN SEQ(Door1 a, !(Door2 b), Door3 c) WITHIN 9").num_rows == 1
+
+
+def test_an_empty_answer_has_one_reason() -> None:
+    with pytest.warns(UserWarning) as caught:
+        ouzel.match(TIMED, "PATTERN SEQ(Shlef a, Exit b) WITHIN 30 s")
+    assert [one.category for one in caught] == [ouzel.EmptyAnswerWarning]
+
+
 def test_the_name_in_a_dictionary_is_the_query_s_name() -> None:
     found = ouzel.match(COUNTED, {"mine": "its_own: PATTERN SEQ(Shelf a, Exit b) WITHIN 9"})
     assert list(found) == ["mine"] and found["mine"].num_rows == 1

@@ -34,8 +34,8 @@ def quoted(name: str) -> str:
     return f"'{name}'" if len(name) <= NAME_LENGTH_MAX else f"'{name[:NAME_LENGTH_MAX]}…'"
 
 
-def nearest(name: str, candidates: Iterable[str]) -> str | None:
-    """The hint for a name that does not exist.
+def nearest(name: str, candidates: Iterable[str], *, similarity: float = 0.6) -> str | None:
+    """The hint for a name that does not exist: a name that is at least so similar.
 
     >>> nearest("Shef", ["Exit", "Shelf"])
     "did you mean 'Shelf'?"
@@ -44,7 +44,7 @@ def nearest(name: str, candidates: Iterable[str]) -> str | None:
     if len(name) > NAME_LENGTH_MAX:
         return None
     close = [candidate for candidate in known if candidate.lower() == name.lower()]
-    close = close or difflib.get_close_matches(name, known, n=1)
+    close = close or difflib.get_close_matches(name, known, n=1, cutoff=similarity)
     return f"did you mean {quoted(close[0])}?" if close else None
 
 

@@ -145,7 +145,7 @@ def _on_this_machine(job: Job) -> Ran:
                 session = Session(replace(program, statistics=statistics))
             if program.layout.type is not None:
                 without_type += table[program.layout.type].null_count
-            if not all(results.rows.values()):
+            if watch.lacks_types or not all(results.rows.values()):
                 watch.look_at(table)
             interruptible(session.push, table)
             if earliest_later is not None:
@@ -156,7 +156,10 @@ def _on_this_machine(job: Job) -> Ran:
         if session is not None and not results.is_full:
             take(interruptible(session.finish))
             progress.more(0, counted(sum(results.rows.values()), what))
-    cautions += watch.reasons(name for name, rows in results.rows.items() if not rows)
+    empty = [name for name, rows in results.rows.items() if not rows]
+    cautions += watch.reasons(empty)
+    if not results.is_full:
+        cautions += watch.misspelt(empty)
     for text in () if quiet else cautions:
         caution(text)
     return Ran(inputs.rows, results, without_type)

@@ -1,9 +1,9 @@
 """Warnings about answers that are empty, incomplete for a simple reason, or larger than expected.
 
-`EmptyAnswers` finds types that no event has and windows of a few microseconds. `AbsentColumns` finds columns that a
-query compares but that no event of a type fills. `ManyMatches` finds queries without a strategy that have several
-matches for each last event, and repetitions before they list very many. `simultaneous_events` counts events that have
-the time and key of another.
+`EmptyAnswers` finds types that no event has, misspelt ones too, and windows of a few microseconds. `AbsentColumns`
+finds columns that a query compares but that no event of a type fills. `ManyMatches` finds queries without a strategy
+that have several matches for each last event, and repetitions before they list very many. `simultaneous_events` counts
+events that have the time and key of another.
 """
 
 from __future__ import annotations
@@ -29,10 +29,14 @@ from ouzel.runtime.values import one_array
 
 # List all types up to this many.
 TYPES_LISTED_MAX = 10
+# A type that no event has is a misspelling if an event's type is at least so similar.
+_SIMILARITY_MIN = 0.75
+# Usually a few rows have all types.
+_FIRST_ROWS = 1_000
 
 
 class EmptyAnswers:
-    """Watches the events of queries over the primary stream, and then explains empty answers.
+    """Watches the events of queries over the primary stream, and then explains empty answers and misspelt types.
 
     Queries that read the results of others are left out; the reasons are given for the others.
     """
@@ -43,6 +47,27 @@ class EmptyAnswers:
         self._seen: set[str] = set()
         self._any_event = False
         self._without_type = 0
+        # The types that each query names and that are not declared. With THRESHOLD, a match may lack some types.
+        self._named: dict[str, set[str]] = {}
+        for query in self._queries:
+            if self._layout.type is not None and query.catalog.declared is None and query.threshold is None:
+                self._named[query.name] = {one for c in query.components for one in c.types or ()}
+        self._awaited = frozenset(one for types in self._named.values() for one in types)
+
+    @property
+    def lacks_types(self) -> bool:
+        """Whether a query names a type that no event has had so far."""
+        return not self._awaited <= self._seen
+
+    def has_all_types(self, events: pa.Table) -> bool:
+        """Whether these events, or earlier ones, have every type that a query names. This reads few rows, as a rule."""
+        if self.lacks_types:
+            self.look_at(events.slice(0, _FIRST_ROWS))
+        if self.lacks_types:
+            types = _as_text(events, self._layout)
+            missing = self._awaited - self._seen
+            return all(pc.index(types, pa.scalar(name, types.type)).as_py() >= 0 for name in missing)
+        return True
 
     def look_at(self, events: pa.Table) -> None:
         """Record the types that occur."""
@@ -62,10 +87,26 @@ class EmptyAnswers:
         """A sentence for each of these queries, which found nothing, if there is a simple reason."""
         names = set(empty)
         for query in self._queries:
-            if query.name in names and self._any_event:
-                reason = self._missing_type(query) or _tiny_window(query, self._layout)
-                if reason is not None:
-                    yield f"query {quoted(query.name)} found nothing: {reason}"
+            if query.name in names and (reason := self._reason(query)) is not None:
+                yield f"query {quoted(query.name)} found nothing: {reason}"
+
+    def misspelt(self, empty: Iterable[str] = ()) -> Iterator[str]:
+        """A sentence for each type that no event has, if events have a similar one that the query does not name.
+
+        Such a type may be forbidden, optional or an alternative, so the answer is wrong but not empty. Queries that
+        `reasons` explains are left out.
+        """
+        names = set(empty)
+        for query in self._queries:
+            types = self._named.get(query.name, set())
+            for one in sorted(types - self._seen):
+                hint = nearest(one, self._seen - types, similarity=_SIMILARITY_MIN)
+                if hint is not None and not (query.name in names and self._reason(query)):
+                    yield f"query {quoted(query.name)} names the type {quoted(one)}, which no event has; {hint}"
+
+    def _reason(self, query: BoundQuery) -> str | None:
+        """Why a query finds nothing, if there is a simple reason."""
+        return (self._missing_type(query) or _tiny_window(query, self._layout)) if self._any_event else None
 
     def _missing_type(self, query: BoundQuery) -> str | None:
         # A component that may be absent is not missed.
@@ -117,7 +158,6 @@ def _tiny_window(query: BoundQuery, layout: Layout) -> str | None:
 
 # A stream is watched for this many events, so that it costs nothing afterwards.
 EVENTS_WATCHED = 100_000
-_FIRST_ROWS = 1_000
 
 
 class AbsentColumns:

@@ -142,13 +142,16 @@ def match_without(
 
 
 def _warn_of_empty(program: Program, events: pa.Table, rows: dict[str, pa.Table]) -> None:
-    """Warn about empty answers: without a reason they puzzle new users most."""
+    """Warn about empty answers, which puzzle new users most without a reason, and about misspelt types."""
     empty = [name for name, answer in rows.items() if not answer.num_rows]
-    if empty:
+    watch = EmptyAnswers(program)
+    if empty or not watch.has_all_types(events):
         watch = EmptyAnswers(program)
         watch.look_at(events)
         for reason in watch.reasons(empty):
             warnings.warn(reason, EmptyAnswerWarning, stacklevel=4)
+        for sentence in watch.misspelt(empty):
+            warnings.warn(sentence, TypesWarning, stacklevel=4)
 
 
 def _warn_of_absent(absent: AbsentColumns, stacklevel: int) -> None:
