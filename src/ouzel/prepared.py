@@ -253,7 +253,8 @@ def as_queries(given: Any, params: Mapping[str, Any] | None = None) -> dict[str,
             if not isinstance(name, str):
                 raise InputError(f"the name of a query must be text, got {name!r}")
         made = {name: _named(values.prepared(one, name), name) for name, one in given.items()}
-    elif not isinstance(given, Iterable):
+    elif not isinstance(given, Iterable) or hasattr(given, "columns"):
+        # A frame is an iterable of the names of its columns.
         raise _not_a_query(given)
     else:
         made = {}

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -152,6 +154,9 @@ def test_what_is_not_a_query_is_named() -> None:
     events = [{"ts": 1, "type": "A"}]
     for call, words in (
         (lambda: ouzel.match(text, events), "got a dict; the events come first"),
+        (lambda: ouzel.match(text, pa.Table.from_pylist(events)), "got a Table; the events come first"),
+        (lambda: ouzel.match(text, pd.DataFrame(events)), "got a DataFrame; the events come first"),
+        (lambda: ouzel.match(text, pl.DataFrame(events)), "got a DataFrame; the events come first"),
         (lambda: ouzel.match(events, Path("theft.query")), r"got a PosixPath; read the file with read_text\(\)"),
         (lambda: ouzel.match(events, text, params=[1]), "params= must be a dictionary of values by name, got a list"),
         (lambda: list(ouzel.stream("events.jsonl", text)), "batches must be an iterable of batches, got a str"),
