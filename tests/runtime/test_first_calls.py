@@ -144,6 +144,16 @@ def test_match_needs_columns(events: Any) -> None:
         ouzel.match(events, PAIR)
 
 
+def test_an_unnamed_index_of_pandas_is_no_column() -> None:
+    """Frames have one after `sample()` or a filter. An index with a name is a column."""
+    frame = pd.DataFrame(EVENTS, index=[7, 3])
+    query = "PATTERN SEQ(A a, B b) WITHIN 10"
+    (row,) = ouzel.match(frame, query).to_pylist()
+    assert row["a"] == EVENTS[0]
+    (row,) = ouzel.match(frame.rename_axis("number"), query).to_pylist()
+    assert row["a"] == {**EVENTS[0], "number": 7}
+
+
 def test_an_empty_path_is_not_this_folder() -> None:
     with pytest.raises(ouzel.InputError, match="path of the events is empty"):
         ouzel.match("", PAIR)

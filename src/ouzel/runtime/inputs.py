@@ -27,6 +27,7 @@ from ouzel.runtime.values import array_of, empty_table, plain_table, retyped
 _RAGGED = re.compile(r"Expected \d+ columns, got \d+")
 _NO_SUCH_VALUE = re.compile(r"In CSV column #(\d+): Row #(\d+): CSV conversion error to (\S+): invalid value '(.*)'")
 _CHANGED = re.compile(r"Column\(/([^/)]+)\) changed from")
+_UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
 SHOWN_CHARACTERS = 80
 
 
@@ -200,11 +201,14 @@ def check_inputs_by_type(events: Mapping[str, Any], time: str) -> None:
 
 def _from_frame(events: Any) -> pa.Table:
     try:
-        return pa.table(events)
+        table = pa.table(events)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         # A pandas column of objects may hold anything; Arrow names the column that fails.
         reason = " ".join(map(str, error.args))
         raise InputError(f"this table cannot be read, since a column has values of several types: {reason}") from None
+    # Arrow gives the levels of a pandas index that have no name these names.
+    unnamed = [name for name in table.column_names if _UNNAMED_INDEX.fullmatch(name)]
+    return table.drop_columns(unnamed) if unnamed and hasattr(events, "iloc") else table
 
 
 def is_rows(events: Any) -> bool:
