@@ -31,7 +31,9 @@ class Picture(str):
         return str(self)
 
     def save(self, path: str) -> None:
-        """Write the picture to a file."""
+        """Write the picture to a file, whose name ends in .svg."""
+        if not str(path).lower().endswith(".svg"):
+            raise ValueError(f"a picture is SVG, so its file must end in .svg, got {str(path)!r}; name it .svg")
         with open(path, "w", encoding="utf-8") as file:
             file.write(self)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pyarrow as pa
@@ -51,6 +52,15 @@ def test_a_label_must_be_a_column() -> None:
         ouzel.InputError, match=r"there is no column 'tgg' to label the marks with; did you mean 'tag'\?"
     ):
         ouzel.plot(EVENTS, THEFT, label="tgg")
+
+
+def test_a_picture_is_stored_as_svg(tmp_path: Path) -> None:
+    picture = ouzel.plot(EVENTS, THEFT)
+    picture.save(str(tmp_path / "theft.svg"))
+    assert (tmp_path / "theft.svg").read_text() == picture
+    with pytest.raises(ValueError, match=r"must end in \.svg, got '.*theft\.png'; name it \.svg"):
+        picture.save(str(tmp_path / "theft.png"))
+    assert [one.name for one in tmp_path.iterdir()] == ["theft.svg"]
 
 
 def test_arcs_join_the_marks_of_a_match() -> None:
