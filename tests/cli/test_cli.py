@@ -192,6 +192,11 @@ def test_square_brackets_are_not_taken_for_markup(run: Run) -> None:
     assert result.exit_code == 0 and "SEQ(A+ a[], B b)" in result.stdout
 
 
+def test_the_package_runs_as_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "ouzel", "--version"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()[-1], done.stderr) == (0, ouzel.__version__, "")
+
+
 def test_without_its_extra_the_command_says_what_to_install() -> None:
     code = "import sys; sys.modules['typer'] = None; from ouzel.cli import main; main()"
     source = Path(ouzel.__file__).parents[1]

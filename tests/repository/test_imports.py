@@ -37,6 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "datasets": {DOOR, "errors", "loss"},
     # A run reads its files in pieces and drives a session itself.
     "cli": {DOOR, "runtime", "lang", "errors"},
+    "__main__": {"cli"},
     "demo": {DOOR, "datasets"},
     DOOR: {
         "algebra", "errors", "lang", "bind", "plan", "prepared", "runtime", "engines", "query_set", "insight", "loss",
