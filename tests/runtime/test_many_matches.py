@@ -13,7 +13,10 @@ import ouzel
 READINGS = [{"ts": ts, "type": "Shelf", "tag": tag} for ts in (1, 2, 3) for tag in range(10)]
 EXITS = [{"ts": 10 + tag // 2, "type": "Exit", "tag": tag} for tag in range(10)]
 THEFT = "PATTERN SEQ(Shelf a, Exit b) WHERE [tag] WITHIN 100"
-ADVICE = r"query 'query' found 30 matches, 3\.0 for each last event: .* OUTPUT NON_OVERLAPPING .* skip_till_next_match"
+ADVICE = (
+    r"query 'query' found 30 matches, 3\.0 for each last event: .* OUTPUT NON_OVERLAPPING .* skip_till_next_match"
+    r".* AGG COUNT counts the matches in the window"
+)
 
 
 def warned(query: str, events: list[dict[str, object]]) -> list[str]:

@@ -267,7 +267,7 @@ class ManyMatches:
         return (
             f"query {quoted(name)} has {what}, so far: under skip_till_any_match, the default strategy, a repetition "
             "has a match for every subset of its events. skip_till_next_match takes every event that fits, OUTPUT "
-            "NON_OVERLAPPING gives one match for each incident, OUTPUT COMPRESSED all as a graph, AGG COUNT counts. "
+            "NON_OVERLAPPING gives one match for each incident, OUTPUT COMPRESSED their number and a graph of all. "
             "OUTPUT ALL lists all matches without this warning"
         )
 
@@ -288,8 +288,8 @@ class ManyMatches:
                 yield (
                     f"query {quoted(name)} found {found:,} matches, {ratio:,.1f} {bound}for each last event: "
                     "without a strategy every combination of events is a match. OUTPUT NON_OVERLAPPING gives one match "
-                    "for each incident, skip_till_next_match takes only the next event that fits, AGG COUNT counts. "
-                    "OUTPUT ALL keeps all matches without this warning"
+                    "for each incident, skip_till_next_match takes only the next event that fits, AGG COUNT counts the "
+                    "matches in the window. OUTPUT ALL keeps all matches without this warning"
                 )
 
     def _matches_per_last_event(self, events: pa.Table, matches: pa.Table, types: tuple[str, ...] | None) -> float:
