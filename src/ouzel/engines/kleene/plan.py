@@ -105,11 +105,11 @@ def needs_runs(query: BoundQuery) -> str | None:
     >>> from ouzel import query
     >>> from ouzel.bind.model import Catalog
     >>> needs_runs(query("PATTERN SEQ(A+ a[], B b) WITHIN 5").bind(Catalog()))
-    'a[] binds any number of events'
+    'a[] binds several events'
     """
     kleene = next((c for c in query.components if c.kleene), None)
     if kleene is not None:
-        return f"{kleene.variable}[] binds any number of events"
+        return f"{kleene.variable}[] binds several events"
     if query.strategy is not Strategy.SKIP_TILL_ANY_MATCH and len(query.positives) > 1:
         return f"under {query.strategy.value} an event decides what happens to every run that reads it"
     if isinstance(query.window, EventWindow):
