@@ -79,6 +79,8 @@ class Stream:
         if case.types is not None:
             return  # Which type has which attribute is a matter of the stream, the same for all queries of a job.
         query = case.query
+        if self.options["order"] and "EMIT ON CHANGE" in case.text:
+            return  # A total order and EMIT ON CHANGE exclude each other.
         try:
             answer = ouzel.match(self.events, query, **self.options)
         except LimitError:

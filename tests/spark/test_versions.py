@@ -26,9 +26,7 @@ def frame_of(
     """A DataFrame as far as the checks look at it."""
     conf = SimpleNamespace(get=lambda name, default: settings.get(name, default))
     made = type("DataFrame", (SimpleNamespace,), {"__module__": "pyspark.sql.connect.x" if remote else "pyspark.sql"})
-    context = SimpleNamespace(master="local[2]", pythonExec=sys.executable)
-    session = SimpleNamespace(version=version, conf=conf, sparkContext=context)
-    return made(sparkSession=session, isStreaming=streaming, columns=["query"])
+    return made(sparkSession=SimpleNamespace(version=version, conf=conf), isStreaming=streaming, columns=["query"])
 
 
 SUITABLE: dict[str, Any] = dict(DEFAULTS)

@@ -260,7 +260,7 @@ def _operation(operation: Operation, leaf: Callable[[Bound], str | None]) -> str
 def like_prefix(pattern: str, escape: str) -> str | None:
     """What texts that match a LIKE pattern begin with, if the pattern says nothing else about them.
 
-    >>> like_prefix("50\\%%", "\\"), like_prefix("a_%", "\\"), like_prefix("a", "\\")
+    >>> like_prefix("50!%%", "!"), like_prefix("a_%", "!"), like_prefix("a", "!")
     ('50%', None, None)
     """
     found, characters = [], iter(pattern)

@@ -235,7 +235,7 @@ class QuerySet(Feeder[Any]):
         >>> from ouzel.algebra import stream
         >>> quotes, alerts = stream("Stock"), QuerySet(bounded=True, limits={"max_partial_matches": 1_000})
         >>> alerts.add("wide", quotes.next(quotes, "price > 100 * price.last"))
-        >>> alerts.add("high", quotes.select("price > 2_000"))
+        >>> alerts.add("high", quotes.select("price > 2000"))
         >>> with warnings.catch_warnings(action="ignore"):
         ...     answers = alerts.push([{"type": "Stock", "ts": k, "price": k} for k in range(100, 3_000)])
         >>> [problem.query for problem in alerts.problems()]

@@ -129,8 +129,9 @@ def check_session(frame: DataFrame) -> None:
     """Refuse a session that cannot run the queries of a DataFrame. Warn, once, if a setting costs time."""
     check_frame(frame)
     spark = frame.sparkSession
-    if not is_remote(frame) and (spark.sparkContext.master or "").startswith("local["):
-        check_worker_python(spark.sparkContext.pythonExec)
+    if not is_remote(frame) and str(_setting(spark, "spark.master")).startswith("local["):
+        # Spark starts the first python3 on PATH if the variable was not set.
+        check_worker_python(os.environ.get("PYSPARK_PYTHON", "python3"))
     costs = {}
     if version_of(spark) >= STREAMS_SINCE and _setting(spark, BYTES_PER_BATCH) != DEFAULTS[BYTES_PER_BATCH]:
         costs[BYTES_PER_BATCH] = "Spark adds up the size of a batch again with every row that it passes to Python"

@@ -90,6 +90,8 @@ class _Readings(Engine):
             )
             for reading in query.readings
         ]
+        inside = (note for reading in nested for one in reading for note in one.plan.notes)
+        notes = tuple(dict.fromkeys((*notes, *inside)))
         return replace(ReadingsPlan(**known), parts=parts, nested=tuple(nested), notes=notes)
 
     def explain(self, plan: ReadingsPlan) -> Explanation:
