@@ -124,6 +124,15 @@ def test_without_a_start_it_tells_of_the_event_that_got_furthest() -> None:
     assert "no event is of type Payment" in str(ouzel.why(EVENTS, "PATTERN SEQ(Payment a, Fail b) WITHIN 9"))
 
 
+def test_misspelt_names_get_the_nearest_one() -> None:
+    first = ouzel.why(EVENTS, "PATTERN SEQ(Fial a, Logout b) WITHIN 9")
+    assert "no event is of type Fial; did you mean 'Fail'?" in str(first)
+    later = ouzel.why(EVENTS, "PATTERN SEQ(Fail a, Logut b) WITHIN 9")
+    assert "no match: nothing of type Logut came in time; did you mean 'Logout'?" in str(later)
+    with pytest.raises(ouzel.InputError, match="there is no column 'usr'; did you mean 'user'"):
+        ouzel.why(EVENTS, "PATTERN SEQ(Fail a, Logout b) WITHIN 9", start={"usr": "ann"})
+
+
 def test_a_start_can_be_told_by_its_values() -> None:
     text = "PATTERN SEQ(Fail a, Logout b) WHERE [user] WITHIN 100"
     told = ouzel.why(EVENTS, text, start={"user": "ann"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -152,6 +153,12 @@ def test_an_unnamed_index_of_pandas_is_no_column() -> None:
     assert row["a"] == EVENTS[0]
     (row,) = ouzel.match(frame.rename_axis("number"), query).to_pylist()
     assert row["a"] == {**EVENTS[0], "number": 7}
+
+
+def test_a_misspelt_time_column_gets_the_nearest_one() -> None:
+    words = "there is no time column 'tss'; did you mean 'ts'? The columns are 'type', 'ts'. Name it with time="
+    with pytest.raises(ouzel.InputError, match=re.escape(words)):
+        ouzel.match(EVENTS, PAIR, time="tss")
 
 
 def test_an_empty_path_is_not_this_folder() -> None:

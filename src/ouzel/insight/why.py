@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ouzel.bind.diagnostics import nearest
 from ouzel.bind.model import Component, Edge
 from ouzel.bind.readings import linear
 from ouzel.errors import InputError
@@ -146,7 +147,9 @@ def _fitting(table: pa.Table, start: Mapping[str, Any]) -> np.ndarray:
     fitting = np.ones(table.num_rows, bool)
     for name, value in start.items():
         if name not in table.column_names:
-            raise InputError(f"there is no column '{name}'; the columns are {', '.join(map(repr, table.column_names))}")
+            near = nearest(name, table.column_names)
+            hint = near or f"the columns are {', '.join(map(repr, table.column_names))}"
+            raise InputError(f"there is no column '{name}'; {hint}")
         column = table.column(name)
         try:
             wanted = pa.scalar(value).cast(column.type) if value is not None else None
@@ -188,7 +191,7 @@ def _furthest(events: Events, limit: int) -> tuple[Search, Found, str]:
     own = np.flatnonzero(events.are_of(first)).astype(np.int32)
     if not len(own):
         search = Search(events, 0)
-        return search, search.find(limit), f"; no event is of type {_types(first)}"
+        return search, search.find(limit), f"; no event is of type {_types(first)}{_near(events, first)}"
     passing = own[Search(events, int(own[0])).tried((), first, Edge.BEGIN, own).hindered < 0]
     tried = passing[:STARTS_MAX] if len(passing) else own[:1]
     best: tuple[Search, Found] | None = None
@@ -210,6 +213,14 @@ def _reached(found: Found) -> tuple[bool, bool, int, int]:
 
 def _types(component: Component) -> str:
     return " or ".join(component.types or ("any type",))
+
+
+def _near(events: Events, component: Component) -> str:
+    """The hint for a component whose type no event has."""
+    if component.types is None or len(component.types) > 1 or events.are_of(component).any():
+        return ""
+    near = nearest(component.types[0], pc.unique(pc.drop_null(events.types)).to_pylist())
+    return "" if near is None else f"; {near}"
 
 
 # ── The reasons ────────────────────────────────────────────────────────────────────────────────────────
@@ -295,7 +306,8 @@ def _stopped(search: Search, found: Found, words: Words) -> tuple[list[str], str
         return steps, f"no match: the window closed before {wanted} came", "window", False, reached
     of_type = begin.component.types is None or search.events.are_of(begin.component)[begin.places].any()
     if not of_type:
-        return steps, f"no match: nothing of type {_types(begin.component)} came in time", "no event", False, reached
+        missing = f"{_types(begin.component)} came in time{_near(search.events, begin.component)}"
+        return steps, f"no match: nothing of type {missing}", "no event", False, reached
     return steps, f"no match: no event can be {wanted}", "condition", False, reached
 
 

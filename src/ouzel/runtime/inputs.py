@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ouzel.bind.diagnostics import quoted
+from ouzel.bind.diagnostics import nearest, quoted
 from ouzel.errors import InputError, argument
 from ouzel.runtime.values import array_of, empty_table, plain_table, retyped
 
@@ -328,8 +328,10 @@ def with_readable_time(table: pa.Table, time: str) -> pa.Table:
     if table.column_names.count(time) > 1:
         raise InputError(f"duplicate column '{time}' in the input; rename one")
     if time not in table.column_names:
+        near = nearest(time, table.column_names)
+        hint = "the" if near is None else f"{near} The"
         raise InputError(
-            f"there is no time column '{time}'; the columns are {', '.join(map(repr, table.column_names))}. "
+            f"there is no time column '{time}'; {hint} columns are {', '.join(map(repr, table.column_names))}. "
             "Name it with ",
             argument("time"),
         )
