@@ -45,7 +45,7 @@ PARALLEL := --numprocesses auto --dist worksteal
 SPARK := $(PYTEST) --numprocesses 2 --dist loadfile
 
 test-quick: export OUZEL_RANDOM_SHARE = 0.1
-test-quick: $(READY)  ## golden cases and a tenth of the random ones, in 30 s of CPU time
+test-quick: $(READY)  ## golden cases and a tenth of the random ones, in less than a minute
 	$(UNCOMPILED) -q -m "quick and not thorough and not spark and not long" tests $(ARGS)
 
 test-fast: export OUZEL_RANDOM_SHARE = 0.3
