@@ -91,7 +91,7 @@ class ReadingsOperator(QueryOperator):
         self._check_matches(ends[order])
         if self._forms is not None:
             order = self._forms.chosen(given, starts, ends, rows, until)
-        table = pa.concat_tables(tables).take(pa.array(order))
+        table = pa.concat_tables(tables).combine_chunks().take(pa.array(order))
         return Answer(table, starts[order], ends[order])
 
     def _compressed_schema(self, layout: Layout) -> pa.Schema:
