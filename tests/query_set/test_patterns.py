@@ -164,11 +164,11 @@ def test_explain_says_what_patterns_share() -> None:
     for number in range(8):
         held.add(f"count {number}", counts.format(number))
     held.push([quote(1, "IBM", 5.0)])
-    told = held.explain()
-    assert "3 queries of 1 shape, 3 of them patterns" in told
-    assert "11 unmerged queries, run as 9, which read events once" in told
-    assert "3 of them differ in names and RETURN only, and run as 1" in told
-    assert "share counters" in told
+    shown = held.explain()
+    assert "3 queries of 1 shape, 3 of them patterns" in shown
+    assert "11 unmerged queries, run as 9, which read events once" in shown
+    assert "3 of them differ in names and RETURN only, and run as 1" in shown
+    assert "share counters" in shown
     held.push([quote(2, "IBM", 6.0), quote(3, "IBM", 7.5)])
     found = held.finish()
     assert found["two"].column_names == ["query", "start", "end", "q", "p"]
