@@ -36,11 +36,10 @@ from ouzel.prepared import Query
 from ouzel.runtime.expressions import any_holds, constant
 from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.inputs import as_table, with_readable_time
-from ouzel.runtime.layout import Layout, ticks_of, widen
-from ouzel.runtime.moments import moments_of
+from ouzel.runtime.layout import Layout, ticks_of, tie_break_columns, widen
+from ouzel.runtime.moments import moments_of, stream_order
 from ouzel.runtime.output import MatchesByPlace, MatchFrame
 from ouzel.runtime.program import make_program
-from ouzel.runtime.stream_order import stream_order, tie_break_columns
 from ouzel.runtime.values import Column, compare, truths
 
 # For each positive component bound so far, in pattern order: the places of its events in stream order.

@@ -1,4 +1,5 @@
-"""The planner: chooses the engine for a query and makes its plan. `plan = make_plan(bound, statistics)`."""
+"""The planner: chooses the engine for a query and makes its plan, `plan = make_plan(bound, statistics)`; and says how
+`match` may divide its events."""
 
 from __future__ import annotations
 
@@ -41,6 +42,23 @@ def by_engine(plans: Mapping[str, Plan]) -> list[tuple[Engine, dict[str, Plan]]]
     for name, plan in plans.items():
         found.setdefault(plan.engine, {})[name] = plan
     return [(engine(name), own) for name, own in found.items()]
+
+
+def not_by_key(plan: Plan) -> str:
+    """Why `match` cannot divide the events of a query by the columns that a match shares; empty if it can."""
+    reason = engine_of(plan).not_by_key(plan)
+    if reason or plan.shared_columns():
+        return reason
+    return "no column is the same in all events of a match" + (" and in its group" if plan.query.aggregates else "")
+
+
+def reach_ticks(plan: Plan) -> int | None:
+    """No row depends on events that are this far before its end; None if events cannot be divided by time."""
+    window = plan.window_ticks
+    if window is None or engine_of(plan).not_by_time(plan):
+        return None
+    # A negated start forbids a match from up to a window before it.
+    return 2 * window if plan.query.components[0].negated else window
 
 
 @cache

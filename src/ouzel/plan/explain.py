@@ -12,9 +12,8 @@ from ouzel.bind.diagnostics import listed
 from ouzel.bind.model import At, Attribute, Bound, BoundQuery, Component, Conjunct, Interval, Kind, Operation
 from ouzel.errors import InputError
 from ouzel.lang.syntax import OutputForm
-from ouzel.plan.choose import by_engine, engine_of
+from ouzel.plan.choose import by_engine, engine_of, not_by_key, reach_ticks
 from ouzel.plan.diagram import Automaton, automaton, label_of
-from ouzel.plan.division import not_by_key, reach_ticks, shared_columns
 from ouzel.plan.expressions import render, render_conjunct, said_of, walk
 from ouzel.plan.model import KeyStrategy, Plan, Statistics
 
@@ -177,7 +176,7 @@ def explained(plan: Plan, kernel: str, because: str, operators: Sequence[Operato
 def _threads(plan: Plan) -> str:
     reason = not_by_key(plan)
     ways = [] if reach_ticks(plan) is None else ["by time"]
-    ways += [] if reason else [f"by {', '.join(shared_columns(plan))}"]
+    ways += [] if reason else [f"by {', '.join(plan.shared_columns())}"]
     return ", else ".join(ways) or f"one: {reason}"
 
 

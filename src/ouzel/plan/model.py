@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import ClassVar
 
-from ouzel.bind.model import Bound, BoundQuery, Component, Conjunct, Edge, EquivalenceTest, TimeWindow, Type
+from ouzel.bind.model import Attribute, Bound, BoundQuery, Component, Conjunct, Edge, EquivalenceTest, TimeWindow, Type
 from ouzel.plan.expressions import fixed_value, lacked_entirely, names_an_index, not_null
 
 
@@ -137,6 +137,25 @@ class Plan:
     def unguarded(self) -> tuple[Component, ...]:
         """Negative components that no key part covers. Their events forbid matches in every partition."""
         return tuple(c for c in self.negatives if any(c.position not in part.expressions for part in self.key))
+
+    def shared_columns(self) -> list[str]:
+        """The columns that have the same value in all events of a match, including negative ones; for aggregates, only
+        those that also have one value in each group."""
+        found = []
+        # A total over all keys, or over groups that span several keys, must be computed in one place.
+        grouped = {key.path for key in self.query.group_by} if self.query.aggregates else None
+        for part in self.key:
+            attributes = [e for e in part.expressions.values() if isinstance(e, Attribute) and len(e.path) == 1]
+            names = {a.path[0] for a in attributes}
+            alike = len(attributes) == len(self.query.components) and len(names) == 1
+            if alike and (grouped is None or all((name,) in grouped for name in names)):
+                found += sorted(names)
+        return found
+
+    def ends_with_an_event(self) -> str:
+        """Empty if matches complete at their last event, else the reason why their order is that of the whole
+        stream."""
+        return "matches wait for the end of their window" if self.query.ends_with_window else ""
 
 
 def build(query: BoundQuery) -> Plan:

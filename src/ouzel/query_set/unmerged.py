@@ -25,10 +25,9 @@ from ouzel.plan.explain import explain_together
 from ouzel.query_set.merged import MERGED
 from ouzel.query_set.registry import id_array, stored_id
 from ouzel.query_set.segments import some
-from ouzel.runtime.layout import Layout, ticks_of
+from ouzel.runtime.layout import Layout, ticks_of, tie_break_columns
 from ouzel.runtime.output import output_schema
 from ouzel.runtime.program import Program
-from ouzel.runtime.stream_order import tie_break_columns
 
 
 @dataclass

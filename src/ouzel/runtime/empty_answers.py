@@ -19,13 +19,11 @@ from ouzel.bind.diagnostics import listed, nearest, quoted
 from ouzel.bind.model import BoundQuery, Component, TimeWindow
 from ouzel.bind.script import INPUT
 from ouzel.lang.vocabulary import NANOSECONDS_OF_UNIT
-from ouzel.plan.division import shared_columns
 from ouzel.plan.explain import attributes_read
 from ouzel.prepared import Query
 from ouzel.runtime.layout import Layout, unchecked_ticks
 from ouzel.runtime.program import Program
-from ouzel.runtime.stream_order import ranks
-from ouzel.runtime.values import one_array
+from ouzel.runtime.values import one_array, ranks
 
 # List all types up to this many.
 TYPES_LISTED_MAX = 10
@@ -351,7 +349,7 @@ def simultaneous_events(program: Program, events: pa.Table) -> str | None:
         return None
     most, name = 0, ""
     for query in queries:
-        keys = [column for column in shared_columns(program.plans()[query.name]) if column in looked_at.column_names]
+        keys = [column for column in program.plans()[query.name].shared_columns() if column in looked_at.column_names]
         tied = _tied([ticks, *(ranks(one_array(looked_at[key])) for key in keys)])
         if tied > most:
             most, name = tied, query.name

@@ -19,7 +19,7 @@ from ouzel.bind.schema import catalog_for, type_of_arrow
 from ouzel.errors import InputError, argument
 from ouzel.lang.row_syntax import Rows
 from ouzel.lang.syntax import OutputForm
-from ouzel.plan.expressions import walk
+from ouzel.plan.expressions import attribute_of, walk
 from ouzel.plan.model import Plan
 from ouzel.runtime.inputs import check_no_null_time
 from ouzel.runtime.values import empty_table, numbers, one_array, retyped
@@ -421,3 +421,28 @@ def columns_of_rows(pattern: BoundRowPattern, layout: Layout) -> set[str]:
     if pattern.output is not Rows.ONE:
         return set(layout.schema.names)
     return {layout.time, *pattern.columns}
+
+
+def tie_break_columns(plan: Plan, layout: Layout) -> list[str]:
+    """The tie-break columns of simultaneous events, after the order= columns: the type, then those that the query uses,
+    by attribute name."""
+    used = set(layout.schema.names)
+    if plan.query.returns is not None:
+        used &= _used(plan.query, layout)
+    names = {wide: attribute for (_, attribute), wide in layout.physical.items()}
+    first = [layout.type] if layout.type is not None else []
+    hidden = {layout.start, *first}
+    return first + sorted(used - hidden, key=lambda wide: (names.get(wide, wide), wide))
+
+
+def _used(query: BoundQuery, layout: Layout) -> set[str]:
+    """The columns of RETURN and of WHERE."""
+    expressions = [column.expression for column in query.returns or ()]
+    expressions += [comparison for conjunct in query.conjuncts for comparison in conjunct.comparisons]
+    expressions += [
+        attribute_of(query, component.position, test)
+        for test in query.equivalences
+        for component in query.components
+        if not component.negated
+    ]
+    return columns_read(query, layout, expressions)

@@ -1,5 +1,5 @@
-"""The total order of events (docs/semantics.md, "Total order"): holds events until their order is known, and numbers
-the events of each tick.
+"""The order of simultaneous events (docs/semantics.md, "Total order" and "Stream order"): `Moments` holds events until
+their order is known, and numbers the events of each tick; `stream_order` orders those that a kernel reads.
 
 Events wait until the watermark passes their tick. If nothing may come late (`at_once`), they are numbered as they come,
 and an event at or before the last one is late.
@@ -17,8 +17,7 @@ from ouzel.kernels.rows import number_moments
 from ouzel.runtime.inbox import GrowingRows
 from ouzel.runtime.layout import Layout, MomentScale, ticks_of
 from ouzel.runtime.snapshot import Reader, Writer
-from ouzel.runtime.stream_order import ranks
-from ouzel.runtime.values import numbers, one_array
+from ouzel.runtime.values import numbers, one_array, ranks
 
 # How many ticks a stream may last after its first events: of microseconds 35 years, of nanoseconds 4.
 _REACH_BITS = 50
@@ -281,3 +280,31 @@ def _is_sorted(keys: list[np.ndarray]) -> bool:
             return False
         open_ &= key[1:] == key[:-1]
     return True
+
+
+def stream_order(
+    end: np.ndarray, start: np.ndarray, plays: np.ndarray, table: pa.Table, table_rows: np.ndarray, order_columns: int
+) -> np.ndarray | None:
+    """The places of events in stream order; None if they are already in it: start, the order= columns, events that may
+    fill a component before all others, then the tie-break columns, nulls first and NaN last.
+
+    `table` has the order= columns and then the tie-break columns, for each event in row `table_rows`; `plays` says
+    which events may fill a component.
+    """
+    order = None if first_disorder(end) < 0 else stable_order(end)
+    tied = ties(end if order is None else end[order])
+    if not len(tied.positions):
+        return order
+    rows = tied.positions if order is None else order[tied.positions]
+    keys: list[np.ndarray] = [tied.groups, start[rows]]
+    for number, column in enumerate(table.columns):
+        if number == order_columns:
+            keys.append(~plays[rows])
+        keys.append(ranks(one_array(column.take(pa.array(table_rows[rows])))))
+    if len(table.columns) == order_columns:
+        keys.append(~plays[rows])
+    inner = np.lexsort(keys[::-1])
+    if order is None:
+        order = np.arange(len(end), dtype=np.int32)
+    order[tied.positions] = rows[inner]
+    return order

@@ -49,7 +49,6 @@ from ouzel.runtime.frames import EventFrame, take, ticks_to_time
 from ouzel.runtime.inbox import GrowingRows
 from ouzel.runtime.layout import Layout, end_type
 from ouzel.runtime.small_answers import SmallAnswer, Taken
-from ouzel.runtime.stream_order import ranks
 from ouzel.runtime.values import (
     EXACT,
     Column,
@@ -61,6 +60,7 @@ from ouzel.runtime.values import (
     numbers,
     one_array,
     output_type,
+    ranks,
     split,
 )
 

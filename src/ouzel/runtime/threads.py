@@ -3,10 +3,10 @@
 By time: a row depends on the events of a window before its end. If the input is in order, each thread reads a slice of
 it, and a window before the slice. The rows that end in the slices follow each other as in one thread.
 
-By key: events that can meet in a match agree on the columns of `shared_columns`. Rows are selected by type in ranges of
-the input, then divided by a hash of these columns. Each part is read by an operator of its own, over the same table.
-Matches are merged by the completing event before columns are built. This costs more than slices of time, but it needs
-neither order nor a window.
+By key: events that can meet in a match agree on the columns of `Plan.shared_columns`. Rows are selected by type in
+ranges of the input, then divided by a hash of these columns. Each part is read by an operator of its own, over the same
+table. Matches are merged by the completing event before columns are built. This costs more than slices of time, but it
+needs neither order nor a window.
 
 Each part has an equal share of every limit. If a part fails, one thread does all the work again and decides: the whole
 may keep a limit that a part does not, and errors are those of one thread.
@@ -32,7 +32,7 @@ from ouzel.kernels.arrays import Text, column_of, numbers_of
 from ouzel.kernels.keys import add_hashes, divide, merge
 from ouzel.kernels.order import first_disorder
 from ouzel.kernels.pauses import pause
-from ouzel.plan.division import not_by_key, reach_ticks, shared_columns
+from ouzel.plan.choose import not_by_key, reach_ticks
 from ouzel.plan.model import Plan
 from ouzel.runtime.calls import EVENTS_MIN, run_tasks
 from ouzel.runtime.layout import NEVER, Layout, conform, ticks_of, unchecked_ticks
@@ -239,7 +239,7 @@ def _hashed_columns(plan: Plan, layout: Layout) -> list[str]:
         return []
     found = []
     types = {name for component in plan.query.components for name in component.types or ("",)}
-    for name in shared_columns(plan):
+    for name in plan.shared_columns():
         columns = {layout.column(event_type, name) for event_type in types}
         if len(columns) > 1 or _lacks_some(plan, name):
             continue

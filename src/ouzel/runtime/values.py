@@ -484,3 +484,54 @@ def compare(operator: str, left: Column, right: Column) -> Column:
         ">=": lambda: left_nan,
     }[operator]()
     return pc.if_else(pc.or_(left_nan, right_nan), fixed, result)
+
+
+def ranks(column: pa.Array) -> np.ndarray:
+    """For each value its place among the distinct values: nulls first, NaN last.
+
+    >>> ranks(pa.array([2.0, None, float("nan"), -0.0, 0.0])).tolist()
+    [2, 0, 3, 1, 1]
+    """
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_floating(column.type):
+        values = np.asarray(pc.fill_null(pc.cast(column, pa.float64()), 0.0).to_numpy(zero_copy_only=False))
+        _, places = np.unique(values, return_inverse=True)
+        valid = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
+        return np.where(valid, places + 1, 0)
+    if _is_ranked_by_python(column.type):
+        keys = [_sort_key(value) for value in column.to_pylist()]
+        known = {key: place for place, key in enumerate(sorted(set(keys)))}
+        return np.array([known[key] for key in keys], np.int64)
+    if pa.types.is_null(column.type):
+        return np.zeros(len(column), np.int64)
+    if pa.types.is_decimal32(column.type) or pa.types.is_decimal64(column.type):
+        column = column.cast(pa.decimal128(column.type.precision, column.type.scale))
+    distinct = pc.unique(column)
+    ordered = distinct.take(pc.array_sort_indices(distinct, null_placement="at_start"))
+    return np.asarray(pc.index_in(column, value_set=ordered).to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def _is_ranked_by_python(kind: pa.DataType) -> bool:
+    """Whether Arrow cannot order such values."""
+    return pa.types.is_nested(kind) or pa.types.is_interval(kind) or isinstance(kind, pa.BaseExtensionType)
+
+
+def _sort_key(value: Any) -> tuple[Any, ...]:
+    """Lists elementwise, maps by sorted key, structs field by field."""
+    if value is None:
+        return (0,)
+    if isinstance(value, dict):
+        return (1, tuple((name, _sort_key(field)) for name, field in value.items()))
+    if isinstance(value, list):
+        items = [_sort_key(item) for item in value]
+        is_map = bool(value) and all(isinstance(item, tuple) for item in value)
+        return (1, tuple(sorted(items) if is_map else items))
+    if isinstance(value, tuple):
+        return (1, tuple(_sort_key(item) for item in value))
+    if isinstance(value, float):
+        return (1, "float", value != value, 0.0 if value != value else value)
+    if isinstance(value, str):
+        return (1, "str", value.encode("utf-8", "surrogatepass"))
+    # A union has values of several types.
+    return (1, type(value).__name__, value)

@@ -42,8 +42,17 @@ from ouzel.runtime.frames import ticks_to_time
 from ouzel.runtime.layout import Layout, MomentScale, end_type
 from ouzel.runtime.operator import Answer
 from ouzel.runtime.output import attribute_type
-from ouzel.runtime.stream_order import ranks
-from ouzel.runtime.values import Column, engine_type, from_engine, numbers, one_array, output_type, to_engine, truths
+from ouzel.runtime.values import (
+    Column,
+    engine_type,
+    from_engine,
+    numbers,
+    one_array,
+    output_type,
+    ranks,
+    to_engine,
+    truths,
+)
 
 
 def aggregate_schema(query: BoundQuery, layout: Layout) -> pa.Schema:

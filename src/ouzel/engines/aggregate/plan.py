@@ -40,7 +40,6 @@ from ouzel.errors import QueryError
 from ouzel.lang.syntax import Strategy
 from ouzel.plan.choose import make_plan
 from ouzel.plan.diagram import label_of, window_of
-from ouzel.plan.division import ends_with_an_event
 from ouzel.plan.explain import Explanation, OperatorLine, explained, explanation, negation_lines, role_lines
 from ouzel.plan.expressions import (
     IF_PRESENT,
@@ -479,7 +478,7 @@ class _Aggregate(Engine):
             return "it counts matches that are built"
         if plan.query.emit_on_change:
             return "EMIT ON CHANGE follows the time of the whole stream"
-        return ends_with_an_event(plan)
+        return plan.ends_with_an_event()
 
     def explain(self, plan: AggregatePlan) -> Explanation:
         return explain(plan)

@@ -49,14 +49,13 @@ from ouzel.runtime.buffer import Block
 from ouzel.runtime.expressions import holds
 from ouzel.runtime.frames import EventFrame, take, ticks_to_time
 from ouzel.runtime.inbox import GrowingRows
-from ouzel.runtime.layout import Layout
+from ouzel.runtime.layout import Layout, tie_break_columns
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.operator import NO_TICKS, Answer, InstanceOperator
 from ouzel.runtime.output import Output, returned
 from ouzel.runtime.small_answers import SmallAnswer, Taken
 from ouzel.runtime.snapshot import Reader, Writer
-from ouzel.runtime.stream_order import ranks, tie_break_columns
-from ouzel.runtime.values import arrow, empty_table, one_array
+from ouzel.runtime.values import arrow, empty_table, one_array, ranks
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,10 +31,10 @@ from ouzel.runtime.buffer import LATEST, Block, StreamBuffer, chosen, cut, expir
 from ouzel.runtime.inbox import SmallBatch
 from ouzel.runtime.layout import Layout, output_columns
 from ouzel.runtime.limits import Limits, report_many
+from ouzel.runtime.moments import stream_order
 from ouzel.runtime.operator import NO_TICKS, Answer, Found, StreamOperator
 from ouzel.runtime.output import Matches, Output, joined_matches
 from ouzel.runtime.snapshot import Reader, Writer
-from ouzel.runtime.stream_order import stream_order
 
 # Events to read before expired ones are evicted: few enough for their arrays to stay in the processor's cache, and
 # enough for a call to cost little.

@@ -35,7 +35,6 @@ from ouzel.engines import Engine
 from ouzel.engines.kleene.tables import LAYERS_MAX, NO_MOST
 from ouzel.lang.syntax import OutputForm, Strategy
 from ouzel.plan.diagram import window_of
-from ouzel.plan.division import ends_with_an_event
 from ouzel.plan.explain import (
     Explanation,
     OperatorLine,
@@ -496,7 +495,7 @@ class _Kleene(Engine):
         if plan.kernel is RunKernel.RUNS and (plan.construction or plan.coded):
             # Runs that are found by the values they compare with are read in an order that depends on their number.
             return "conditions between events decide the order of runs"
-        return ends_with_an_event(plan)
+        return plan.ends_with_an_event()
 
     def not_by_key(self, plan: RunPlan) -> str:
         return "events between those of a match count" if plan.needs_positions else self.not_by_time(plan)

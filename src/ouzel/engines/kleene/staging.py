@@ -21,9 +21,8 @@ from ouzel.runtime.codes import Coder
 from ouzel.runtime.expressions import any_holds, evaluate, holds
 from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.inbox import GrowingRows
-from ouzel.runtime.layout import Layout
+from ouzel.runtime.layout import Layout, tie_break_columns
 from ouzel.runtime.staging import SmallStager, Stager, have_no_nulls
-from ouzel.runtime.stream_order import tie_break_columns
 from ouzel.runtime.values import Column, engine_type, one_array
 
 

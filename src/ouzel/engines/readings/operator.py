@@ -18,13 +18,13 @@ from ouzel.lang.syntax import OutputForm
 from ouzel.plan.lowering import Lanes
 from ouzel.runtime.expressions import any_holds
 from ouzel.runtime.frames import EventFrame
-from ouzel.runtime.layout import Layout
+from ouzel.runtime.layout import Layout, tie_break_columns
 from ouzel.runtime.limits import Limits
+from ouzel.runtime.moments import stream_order
 from ouzel.runtime.operator import NO_TICKS, Answer, QueryOperator, operator_for
 from ouzel.runtime.output import READING, ReadingColumns, conformed, output_schema
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.staging import Stager
-from ouzel.runtime.stream_order import stream_order, tie_break_columns
 from ouzel.runtime.values import empty_table, one_array
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from ouzel.bind.model import BoundQuery, EventWindow
 from ouzel.engines import Engine
 from ouzel.plan.diagram import label_of, window_of
-from ouzel.plan.division import ends_with_an_event
 from ouzel.plan.explain import (
     Explanation,
     OperatorLine,
@@ -70,10 +69,10 @@ class _Sequence(Engine):
         return optimize(build(query), statistics, off=off)
 
     def not_by_time(self, plan: Plan) -> str:
-        return ends_with_an_event(plan)
+        return plan.ends_with_an_event()
 
     def not_by_key(self, plan: Plan) -> str:
-        return ends_with_an_event(plan)
+        return plan.ends_with_an_event()
 
     def explain(self, plan: Plan) -> Explanation:
         return explain(plan)
