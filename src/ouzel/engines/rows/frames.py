@@ -89,11 +89,15 @@ class RowFrame:
     rows_of: Callable[[int], np.ndarray | None]
     label: Callable[[int], Column] | None = None
     total: Callable[[Aggregation], Column] | None = None
+    _picked: dict[tuple[int, tuple[str, ...]], Column] = field(default_factory=dict, init=False)
 
     def attribute(self, reference: Attribute) -> Column:
-        column = self.source.values(reference.path, reference.type)
-        rows = self.rows_of(reference.component)
-        return column if rows is None else picked(column, rows)
+        place = (reference.component, reference.path)
+        if place not in self._picked:
+            column = self.source.values(reference.path, reference.type)
+            rows = self.rows_of(reference.component)
+            self._picked[place] = column if rows is None else picked(column, rows)
+        return self._picked[place]
 
     def intrinsic(self, reference: Intrinsic) -> Column:
         if reference.field is EventField.TYPE:

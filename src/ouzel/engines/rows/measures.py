@@ -55,9 +55,11 @@ class MatchView:
         return np.repeat(np.arange(len(sizes)), sizes)
 
     def member(self, variables: frozenset[int] | None) -> np.ndarray:
-        if variables is None:
-            return np.ones(max(len(self._variable) - 1, 1), bool)
-        return np.isin(self._plan.tables.variable, list(variables))
+        """Whether each position is of one of the variables."""
+        chosen = np.full(len(self._plan.query.variables), variables is None)
+        if variables is not None:
+            chosen[list(variables)] = True
+        return chosen[self._plan.tables.variable]
 
     def final(self, running: np.ndarray, final: bool) -> np.ndarray:
         """For each row the value of its own, or that of the last row of its match."""

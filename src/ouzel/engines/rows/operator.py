@@ -6,6 +6,7 @@ decided can begin with them, or read them by PREV.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,12 @@ from ouzel.engines.rows.measures import MatchView, written
 from ouzel.engines.rows.plan import RowPlan
 from ouzel.engines.rows.suffixes import suffix_view
 from ouzel.engines.rows.tables import Matches, Partitions, RowEvents
-from ouzel.engines.rows.walk import by_key
+from ouzel.engines.rows.walk import kept_slots, touched
 from ouzel.kernels.order import gather
 from ouzel.lang import row_syntax
-from ouzel.runtime.buffer import LATEST, Block, OpenKey, StreamBuffer, chosen
+from ouzel.runtime.buffer import LATEST, Block, OpenKey, StreamBuffer, chosen, expiry_bound
 from ouzel.runtime.codes import is_mostly_dead
+from ouzel.runtime.inbox import SmallBatch
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.operator import NO_TICKS, Answer, StreamOperator
@@ -128,6 +130,13 @@ class RowOperator(StreamOperator[RowEvents]):
         """Store everything; returns what `load` needs."""
         return {**super().dump(writer), "timer": self._timer}
 
+    def stage_small(self, batch: SmallBatch) -> None:
+        """Take in rows of small pushes, which were read already."""
+        places, block = self._stager.stage(batch.table, batch.ticks)
+        rows = self._keep_rows(batch, batch.first + places, len(places)) + block.rows.astype(np.int64)
+        self._buffer.pending.append(replace(block, rows=rows))
+        self._check_held()
+
     # ── Reading ────────────────────────────────────────────────────────────────────────────────────
 
     def _read(self, ready: Block[RowEvents] | None, until: int) -> Answer:
@@ -158,41 +167,16 @@ class RowOperator(StreamOperator[RowEvents]):
         buffer.append(ready)
 
     def _touched(self, before: int, until: int) -> tuple[np.ndarray, Partitions]:
-        """The slots of all rows of the partitions in which something may be decided, one partition behind the other."""
-        events, count = self._buffer.events, self._buffer.count
-        keys = events.key[:count]
-        codes = self._stager.keys.count + 1
-        among = self._among(before, until) if before else None
-        order, bounds = by_key(np.ascontiguousarray(keys if among is None else keys[among]), codes)
-        slots = order if among is None else among[order]
-        bounds = bounds[np.concatenate([[True], np.diff(bounds) > 0])] if len(slots) else np.zeros(1, np.int64)
-        firsts, ends = bounds[:-1], bounds[1:]
-        complete = np.full(len(firsts), until == LATEST)
-        known = np.where(complete, ends, ends - self._plan.rows_after)
-        start = firsts.copy()
-        if before:
-            tried = np.concatenate([[0], np.cumsum(events.is_tried[slots])])
-            start += tried[ends] - tried[firsts]
-        opening = slots[firsts]
-        # The first row of a partition comes when no other one is live.
-        events.is_first[opening[opening >= before]] = True
-        origin = np.where(events.is_first[opening], firsts, -1)
+        """The slots of all rows of the partitions in which something may be decided, one partition behind the other:
+        those that have new rows, or rows whose match may be decided now."""
+        buffer = self._buffer
+        closed = until if until == LATEST else expiry_bound(until, self._plan.query.window)
+        slots, bounds, start, origin = touched(
+            buffer.events, buffer.count, before, closed, self._stager.keys.count + 1
+        )
+        complete = np.full(len(start), until == LATEST)
+        known = bounds[1:] - np.where(complete, 0, self._plan.rows_after)
         return slots, Partitions(bounds, known, origin, start, complete)
-
-    def _among(self, before: int, until: int) -> np.ndarray:
-        """The slots of the partitions that have new rows, or rows whose match may be decided now."""
-        events, count = self._buffer.events, self._buffer.count
-        keys = events.key[:count]
-        touched = np.zeros(self._stager.keys.count + 1, bool)
-        touched[keys[before:]] = True
-        open_rows = np.flatnonzero(~events.is_tried[:before])
-        window = self._plan.query.window
-        if until == LATEST:
-            touched[keys[open_rows]] = True
-        elif window is not None:
-            assert isinstance(window, int)
-            touched[keys[open_rows[events.end[open_rows] <= until + 1 - window]]] = True
-        return np.flatnonzero(touched[keys]).astype(np.int32)
 
     def _sorted(self, slots: np.ndarray, bounds: np.ndarray) -> SortedRows:
         buffer = self._buffer
@@ -205,14 +189,9 @@ class RowOperator(StreamOperator[RowEvents]):
         if until == LATEST:
             buffer.clear()
         else:
-            place = np.arange(len(slots))
-            start = np.repeat(partitions.start, np.diff(partitions.bounds))
-            buffer.events.is_tried[slots] = place < start
-            dead = slots[place < start - self._plan.rows_before]
-            if len(dead):
-                kept = np.ones(buffer.count, bool)
-                kept[dead] = False
-                buffer.keep(np.flatnonzero(kept))
+            kept = kept_slots(buffer.events, buffer.count, slots, partitions, self._plan.rows_before)
+            if len(kept) < buffer.count:
+                buffer.keep(kept)
         held = buffer.entries
         if is_mostly_dead(buffer.store.rows - held, buffer.store.rows) or not held:
             buffer.keep_rows()

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ouzel.engines.rows.tables import ACCEPT, At, Ended, Matches, Partitions, Skipping, Tables
+from ouzel.engines.rows.tables import ACCEPT, At, Ended, Matches, Partitions, RowEvents, Skipping, Tables
 from ouzel.kernels.arrays import Matrix, ReadOnly
 from ouzel.kernels.jit import helper, kernel
 
@@ -28,20 +28,74 @@ _BIT_OF_WORD = np.int64(63)
 
 
 @kernel(allocates=True)
-def by_key(codes: NDArray[np.int32], keys: int) -> Any:
-    """The rows in a stable order of their codes, and where each code begins."""
-    bounds = np.zeros(keys + 1, np.int64)
-    for row in range(codes.size):
-        bounds[codes[row] + 1] += 1
+def touched(events: RowEvents, count: int, before: int, closed: int, keys: int) -> Any:
+    """The slots of the partitions with rows from `before` on, or with a row at or before the tick `closed` whose match
+    is not decided, one partition behind the other. Also where each begins, where the search in it begins, and its
+    first row ever, -1 if that is not held."""
+    is_touched = np.zeros(keys, np.bool_)
+    for slot in range(count):
+        if slot >= before or (not events.is_tried[slot] and events.end[slot] <= closed):
+            is_touched[events.key[slot]] = True
+    ends = np.zeros(keys, np.int64)
+    for slot in range(count):
+        ends[events.key[slot]] += is_touched[events.key[slot]]
+    used = 0
+    partitions = 0
     for key in range(keys):
-        bounds[key + 1] += bounds[key]
-    places = bounds.copy()
-    order = np.empty(codes.size, np.int32)
-    for row in range(codes.size):
-        code = codes[row]
-        order[places[code]] = row
-        places[code] += 1
-    return order, bounds
+        partitions += ends[key] > 0
+        used += ends[key]
+        ends[key] = used - ends[key]
+    slots = np.empty(used, np.int32)
+    for slot in range(count):
+        key = events.key[slot]
+        if is_touched[key]:
+            slots[ends[key]] = slot
+            ends[key] += 1
+    bounds = np.zeros(partitions + 1, np.int64)
+    starts = np.empty(partitions, np.int64)
+    origins = np.empty(partitions, np.int64)
+    partition = 0
+    begin = 0
+    for key in range(keys):
+        if ends[key] == begin:
+            continue
+        first = slots[begin]
+        if first >= before:
+            # The first row of a partition comes when no other one is held.
+            events.is_first[first] = True
+        start = begin
+        while start < ends[key] and events.is_tried[slots[start]]:
+            start += 1
+        starts[partition] = start
+        origins[partition] = begin if events.is_first[first] else -1
+        begin = ends[key]
+        partition += 1
+        bounds[partition] = begin
+    return slots, bounds, starts, origins
+
+
+@kernel(allocates=True)
+def kept_slots(
+    events: RowEvents, count: int, slots: ReadOnly[NDArray[np.int32]], partitions: Partitions, rows_before: int
+) -> Any:
+    """The slots of all rows that a later match may read, after the search in some partitions: rows before those that
+    are not decided leave, all but `rows_before` of each partition."""
+    is_kept = np.ones(count, np.bool_)
+    kept = count
+    for partition in range(partitions.start.size):
+        start = partitions.start[partition]
+        for place in range(partitions.bounds[partition], start):
+            events.is_tried[slots[place]] = True
+            if place < start - rows_before:
+                is_kept[slots[place]] = False
+                kept -= 1
+    found = np.empty(kept, np.int64)
+    kept = 0
+    for slot in range(count):
+        if is_kept[slot]:
+            found[kept] = slot
+            kept += 1
+    return found
 
 
 @kernel(allocates=True)
