@@ -169,11 +169,9 @@ class RowOperator(StreamOperator[RowEvents]):
     def _touched(self, before: int, until: int) -> tuple[np.ndarray, Partitions]:
         """The slots of all rows of the partitions in which something may be decided, one partition behind the other:
         those that have new rows, or rows whose match may be decided now."""
-        buffer = self._buffer
-        closed = until if until == LATEST else expiry_bound(until, self._plan.query.window)
-        slots, bounds, start, origin = touched(
-            buffer.events, buffer.count, before, closed, self._stager.keys.count + 1
-        )
+        buffer, window = self._buffer, self._plan.query.window
+        closed = LATEST if isinstance(window, float) or until == LATEST else expiry_bound(until, window)
+        slots, bounds, start, origin = touched(buffer.events, buffer.count, before, closed, self._stager.keys.count + 1)
         complete = np.full(len(start), until == LATEST)
         known = bounds[1:] - np.where(complete, 0, self._plan.rows_after)
         return slots, Partitions(bounds, known, origin, start, complete)
