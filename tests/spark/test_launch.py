@@ -6,12 +6,19 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import pyspark
 import pytest
 
+import ouzel.spark
 from ouzel.errors import InputError, OuzelError
 from ouzel.spark import launch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SHELL_TOOLS = ("bash", "sh", "env", "dirname", "basename", "cat", "ps", "uname")
 
@@ -81,6 +88,18 @@ spark.stop()
     assert done.stdout.strip() == "[(1, 10, 7)]", done.stderr[-3000:]
 
 
+@pytest.mark.spark
+@pytest.mark.skipif(os.name == "nt", reason="spark-submit is a shell script")
+def test_a_submitted_program_runs_where_it_was_submitted(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text('import ouzel.spark; print(ouzel.spark.session().conf.get("spark.master"))\n', encoding="utf-8")
+    submit = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
+    environment = os.environ | {"PYSPARK_PYTHON": sys.executable}
+    command = [submit, "--master", "local[1,3]", str(program)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    assert done.stdout.splitlines()[-1:] == ["local[1,3]"], done.stderr[-3000:]
+
+
 def test_a_python_of_workers_without_pyarrow_is_refused(tmp_path: Path) -> None:
     other = tmp_path / "python"
     other.write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
@@ -92,3 +111,15 @@ def test_a_python_of_workers_without_pyarrow_is_refused(tmp_path: Path) -> None:
     other.write_text("#!/bin/sh\nexit 0\n", encoding="utf-8")
     launch.check_worker_python.cache_clear()
     launch.check_worker_python(str(other))
+
+
+@pytest.mark.spark
+def test_the_python_of_workers_may_be_a_setting(spark: SparkSession, tmp_path: Path) -> None:
+    events = spark.createDataFrame([("A", 1)], "type string, ts long")
+    for named, refused in ((str(tmp_path / "nothing"), True), (sys.executable, False)):
+        spark.conf.set(launch.WORKER_PYTHON, named)
+        try:
+            with pytest.raises(InputError, match="no pyarrow") if refused else nullcontext():
+                assert ouzel.spark.match(events, "PATTERN A a").count() == 1
+        finally:
+            spark.conf.unset(launch.WORKER_PYTHON)

