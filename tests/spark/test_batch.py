@@ -19,7 +19,7 @@ from ouzel.runtime.session import Session
 from ouzel.spark.partitioning import plan_query_groups
 from ouzel.spark.payloads import Clock
 from ouzel.spark.schema import spark_schema
-from ouzel.spark.worker import BatchJob, Memory, match_partition
+from ouzel.spark.worker import Memory, match_partition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -155,7 +155,7 @@ def test_sorted_partitions_are_held_a_window_at_a_time(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Session, "advance", counting)
     batches = events.select(list(part.columns)).to_batches(max_chunksize=500)
-    found = pa.Table.from_batches(match_partition(False, part.group, BatchJob(memory=Memory(limit=65_536)), batches))
+    found = pa.Table.from_batches(match_partition(False, part.group, Memory(limit=65_536), batches))
     assert as_set(found) == as_set(ouzel.match(events, PAIR)) != []
     assert max(held) < 10_000
 
@@ -164,9 +164,9 @@ def test_a_partition_beyond_the_limit_says_what_to_do() -> None:
     events = random_events(seed=5)
     program = make_program(as_queries(PAIR), events.schema, time="ts", type="type")
     (part,) = plan_query_groups(program, Clock(1))
-    job = BatchJob(memory=Memory(partition_bytes=1_000))
+    memory = Memory(partition_bytes=1_000)
     with pytest.raises(LimitError, match="more than max_partition_bytes=1,000; give memory_limit="):
-        list(match_partition(False, part.group, job, events.select(list(part.columns)).to_batches()))
+        list(match_partition(False, part.group, memory, events.select(list(part.columns)).to_batches()))
 
 
 # ── What is refused ────────────────────────────────────────────────────────────────────────────────

@@ -20,7 +20,7 @@ from ouzel.spark.payloads import Clock
 from ouzel.spark.pushdown import projected_columns
 from ouzel.spark.schema import spark_schema
 from ouzel.spark.time_slices import Edges, Ranges, joined, ranged, span_in_events, watched
-from ouzel.spark.worker import BatchJob, Memory, answers
+from ouzel.spark.worker import Memory, answers
 from tests.generate import random_case
 from tests.generate.cases import COLUMNS, SCHEMA, counted
 from tests.spark.test_batch_odd import setting
@@ -81,7 +81,7 @@ def matched_in_ranges(
             own = own.sort_by("time")
         edges = Edges(part.group.time, reach)
         batches = watched(edges, own.to_batches(max_chunksize=rows_per_batch))
-        found = answers(part.group, BatchJob(memory=Memory(limit=memory_limit)), batches)
+        found = answers(part.group, Memory(limit=memory_limit), batches)
         told += ranged(ranges, part.group, number, edges, found)
     rows = []
     for part_number in range(ranges.parts):

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 import ouzel
@@ -15,11 +14,12 @@ import ouzel.spark
 from ouzel.errors import InputError
 from ouzel.prepared import as_queries
 from ouzel.runtime.program import make_program
+from ouzel.spark.batch import parts_of, ticks_of_time
 from ouzel.spark.partitioning import plan_query_groups
 from ouzel.spark.payloads import Clock
 from ouzel.spark.schema import spark_schema
-from ouzel.spark.time_slices import Slices, cannot_be_cut, cut, narrowed, spread
-from ouzel.spark.worker import BatchJob, match_partition
+from ouzel.spark.time_slices import Slices, as_ticks, cannot_be_cut, cut
+from ouzel.spark.worker import Memory, answers
 from tests.generate import random_case
 from tests.generate.cases import COLUMNS, RandomCase, counted
 
@@ -57,54 +57,25 @@ def plan_of(text: str, table: pa.Table) -> tuple:
 # ── Without Spark ──────────────────────────────────────────────────────────────────────────────────
 
 
+def parts_by_arithmetic(tick: int, slices: Slices) -> set[int]:
+    """The parts that need an event, by what they may depend on."""
+    reached = (tick, tick - slices.ahead_ticks, tick + slices.behind_ticks)
+    return {one // slices.ticks % slices.parts for one in reached}
+
+
 def matched_in_slices(query: object, table: pa.Table, options: dict, parts: int, length: int | None) -> list:
     """What the workers find, task by task."""
     program = make_program(as_queries(query), table.schema, **options)
     (plan,) = program.plans().values()
     (group,) = plan_query_groups(program, Clock(1))
     slices = cut([plan], parts, length)
-    pieces = table.select(list(group.columns)).to_batches(max_chunksize=100)
-    dealt = pa.Table.from_batches([packets for piece in pieces for packets in spread(group.group, slices, [piece])])
+    needed_by = [parts_by_arithmetic(tick, slices) for tick in as_ticks(table[options["time"]]).tolist()]
     found = []
     for part in range(slices.parts):
-        own = dealt.filter(pc.equal(dealt["query"], part)).to_batches()
-        for batch in match_partition(False, group.group, BatchJob(slices, packed=True), own):
-            found += batch.to_pylist()
+        own = table.filter(pa.array([part in parts for parts in needed_by])).select(list(group.columns))
+        for _, rows in slices.owned(part, answers(group.group, Memory(), own.to_batches(max_chunksize=100))):
+            found += rows.to_pylist()
     return found
-
-
-def test_events_reach_the_parts_that_arithmetic_says() -> None:
-    rng = random.Random(5)
-    for _ in range(200):
-        ahead, behind = rng.randrange(4), rng.randrange(4)
-        slices = Slices(max(1, ahead + behind) + rng.randrange(5), rng.randrange(1, 5), ahead, behind)
-        ticks = [rng.choice([rng.randrange(-40, 40), (1 << 63) - 1, -(1 << 63)]) for _ in range(20)]
-        rows, parts = slices.needed(pa.chunked_array([ticks]))
-        wanted = {
-            (row, reached // slices.ticks % slices.parts)
-            for row, tick in enumerate(ticks)
-            for reached in (tick, tick - ahead, tick + behind)
-        }
-        assert sorted(zip(rows.tolist(), parts.tolist(), strict=True)) == sorted(wanted)
-
-
-def test_packets_are_narrow_and_give_back_what_they_held() -> None:
-    table = pa.table(
-        {
-            "small": pa.array([1, None, -128] * 5_000, pa.int64()),
-            "large": pa.array([1 << 40, 2, 3] * 5_000, pa.int64()),
-            "short": pa.array([3, 2, 1] * 5_000, pa.int8()),
-            "repeated": ["view", None, "cart"] * 5_000,
-            "unique": [str(number) for number in range(15_000)],
-            "nothing": pa.nulls(15_000, pa.int32()),
-            "moment": pa.array(range(15_000), pa.timestamp("us", "UTC")),
-        }
-    )
-    packed = narrowed(table)
-    assert packed.cast(table.schema).equals(table)
-    kinds = {name: str(packed.schema.field(name).type) for name in ("small", "large", "short", "repeated", "unique")}
-    assert kinds.pop("repeated").startswith("dictionary<values=string, indices=int8")
-    assert kinds == {"small": "int8", "large": "int64", "short": "int8", "unique": "string"}
 
 
 @pytest.mark.parametrize("name", QUERIES)
@@ -163,6 +134,38 @@ def test_slices_shorter_than_a_match_are_refused() -> None:
 # ── With Spark ─────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.spark
+def test_events_reach_the_parts_that_arithmetic_says(spark: SparkSession) -> None:
+    rng = random.Random(5)
+    ticks = [*range(-40, 40), (1 << 63) - 1, -(1 << 63)]
+    source = spark.createDataFrame([(tick,) for tick in ticks], "`odd.time` long")
+    columns, expected = [], []
+    for _ in range(60):
+        ahead, behind = rng.randrange(4), rng.randrange(4)
+        slices = Slices(max(1, ahead + behind) + rng.randrange(5), rng.randrange(1, 5), ahead, behind)
+        columns.append(parts_of("odd.time", source, slices))
+        expected.append(slices)
+    for tick, found in zip(ticks, source.select(*columns).collect(), strict=True):
+        assert list(map(sorted, found)) == [sorted(parts_by_arithmetic(tick, slices)) for slices in expected]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_ticks_of_timestamps_are_those_of_arrow(spark: SparkSession, zone: str | None) -> None:
+    rng = random.Random(6)
+    # An hour that New York has twice, and times before 1970.
+    ticks = [1_699_160_400_000_000 + 600_000_001 * step for step in range(30)]
+    ticks += [rng.randrange(-(10**16), 10**16) for _ in range(50)]
+    table = pa.table({"ts": pa.array(ticks, pa.timestamp("us", zone))})
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        source = frame(spark, table)
+        found = source.select(ticks_of_time("ts", source)).collect()
+    finally:
+        spark.conf.unset("spark.sql.session.timeZone")
+    assert sorted(row[0] for row in found) == sorted(ticks)
+
+
 def frame(spark: SparkSession, table: pa.Table) -> DataFrame:
     return spark.createDataFrame(table, spark_schema(table.schema)).repartition(3)
 
@@ -178,6 +181,17 @@ def test_several_queries_are_cut_together(spark: SparkSession, first_tick: int) 
     with ouzel.spark.match(frame(spark, table), queries) as found:
         for name, expected in ouzel.match(table, queries).items():
             assert counted(found[name].toArrow().to_pylist()) == counted(expected.to_pylist()) != {}
+
+
+@pytest.mark.spark
+def test_slices_keep_their_numbers_in_other_partitions(spark: SparkSession) -> None:
+    """A union and coalesce run the tasks of slices under other numbers."""
+    table = events()
+    spark.conf.set("spark.sql.shuffle.partitions", 4)
+    found = ouzel.spark.match(frame(spark, table), QUERIES["pair"])
+    expected = ouzel.match(table, QUERIES["pair"]).to_pylist()
+    assert counted(found.coalesce(1).toArrow().to_pylist()) == counted(expected) != {}
+    assert counted(found.union(found).toArrow().to_pylist()) == counted(2 * expected)
 
 
 @pytest.mark.spark

@@ -10,12 +10,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ouzel.spark.api import expand, explain, match, matching, why_empty
+    from ouzel.spark.api import expand, explain, match, match_recognize, matching, recognizing, why_empty
     from ouzel.spark.batch import Matches
     from ouzel.spark.inspect import Listener, state
     from ouzel.spark.launch import session
     from ouzel.spark.query_set import match_set
-    from ouzel.spark.row_patterns import match_recognize, recognizing
     from ouzel.spark.statements import sql
     from ouzel.spark.tasks import unwrap_errors
 
@@ -26,10 +25,10 @@ _HOMES = {
     "expand": "ouzel.spark.api",
     "explain": "ouzel.spark.api",
     "match": "ouzel.spark.api",
-    "match_recognize": "ouzel.spark.row_patterns",
+    "match_recognize": "ouzel.spark.api",
     "match_set": "ouzel.spark.query_set",
     "matching": "ouzel.spark.api",
-    "recognizing": "ouzel.spark.row_patterns",
+    "recognizing": "ouzel.spark.api",
     "session": "ouzel.spark.launch",
     "sql": "ouzel.spark.statements",
     "state": "ouzel.spark.inspect",

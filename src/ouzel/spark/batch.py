@@ -12,22 +12,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql.types import IntegerType, StructField, StructType
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, StructField, StructType, TimestampNTZType, TimestampType
 
 from ouzel.plan.model import Plan
 from ouzel.runtime.feeder import duration_ticks
 from ouzel.runtime.program import Program, dump
 from ouzel.spark.input import Events, check_names, key_column
 from ouzel.spark.partitioning import QueryGroupPlan, plan_query_groups, why_single_task
-from ouzel.spark.payloads import PACKED, PACKED_NUMBER
+from ouzel.spark.payloads import PACKED
 from ouzel.spark.pushdown import projected_columns, pushed_filters
 from ouzel.spark.schema import PROBLEM, quoted, spark_schema, with_extra_columns
 from ouzel.spark.tasks import WorkerFunction, in_arrow, on_workers
 from ouzel.spark.time_slices import (
     INT_MAX,
-    PART_COLUMN,
     RANGED,
     RANGED_PART,
     WINDOWS_PER_SLICE,
@@ -36,20 +35,19 @@ from ouzel.spark.time_slices import (
     cannot_be_cut,
     cut,
     is_about_single_events,
-    mark,
     span_in_events,
-    spread,
 )
 from ouzel.spark.totals import PARTIALS, PARTIALS_TASK, TotalsJob
 from ouzel.spark.versions import by_number
 from ouzel.spark.worker import (
-    BatchJob,
+    PART_COLUMN,
     Memory,
     emit_partials,
     mark_keys,
     match_boundaries,
     match_partition,
     match_range,
+    match_slices,
     merge_partials,
     unpack,
     unpack_wide,
@@ -69,7 +67,7 @@ class Distribution(ABC):
         """The method, for EXPLAIN: the end of a sentence that begins with the names of the queries."""
 
     @abstractmethod
-    def _spread(self, rows: DataFrame, events: Events, memory: Memory) -> DataFrame:
+    def _spread(self, rows: DataFrame, events: Events) -> DataFrame:
         """The events, each in the partition in which it is matched."""
 
     def matches(self, events: Events, memory: Memory) -> DataFrame:
@@ -90,17 +88,10 @@ class Distribution(ABC):
         """The output of a worker function for each partition of the events."""
         plan = self.plan
         rows = filtered(events, plan.plans).select(*projected_columns(plan.plans, events.layout, plan.columns))
-        placed = self._spread(rows, events, memory)
+        placed = self._spread(rows, events)
         if memory.limit is not None:
-            placed = placed.sortWithinPartitions(*map(quoted, self._order(events)))
-        return in_arrow(placed, schema, function, *arguments, plan.group, self._job(memory))
-
-    def _order(self, events: Events) -> list[str]:
-        """The columns to sort by if the workers must not hold all events at once."""
-        return [events.layout.time]
-
-    def _job(self, memory: Memory) -> BatchJob:
-        return BatchJob(None, memory)
+            placed = placed.sortWithinPartitions(quoted(events.layout.time))
+        return in_arrow(placed, schema, function, *arguments, plan.group, memory)
 
 
 @dataclass(frozen=True)
@@ -113,7 +104,7 @@ class SingleTask(Distribution):
     def describe(self) -> str:
         return f"a single task sees all events, because {self.reason}"
 
-    def _spread(self, rows: DataFrame, events: Events, memory: Memory) -> DataFrame:
+    def _spread(self, rows: DataFrame, events: Events) -> DataFrame:
         return rows.repartition(1)
 
 
@@ -124,7 +115,7 @@ class NoShuffle(Distribution):
     def describe(self) -> str:
         return "no shuffle, since every match is one event"
 
-    def _spread(self, rows: DataFrame, events: Events, memory: Memory) -> DataFrame:
+    def _spread(self, rows: DataFrame, events: Events) -> DataFrame:
         return rows
 
 
@@ -135,7 +126,7 @@ class ByKey(Distribution):
     def describe(self) -> str:
         return partitioned_by(self.plan)
 
-    def _spread(self, rows: DataFrame, events: Events, memory: Memory) -> DataFrame:
+    def _spread(self, rows: DataFrame, events: Events) -> DataFrame:
         return by_key(rows, self.plan)
 
 
@@ -146,7 +137,7 @@ class ByComputedKey(Distribution):
     def describe(self) -> str:
         return "partitioned by values that the tasks compute first"
 
-    def _spread(self, rows: DataFrame, events: Events, memory: Memory) -> DataFrame:
+    def _spread(self, rows: DataFrame, events: Events) -> DataFrame:
         marked = StructType([*rows.schema.fields, StructField(PART_COLUMN, IntegerType())])
         return in_arrow(rows, marked, mark_keys, self.plan.group, self.plan.computed_keys).repartition(PART_COLUMN)
 
@@ -163,7 +154,7 @@ class MergePartials(Distribution):
             return f"{merging}by one task since there is no window"
         return f"{merging}in buckets of {self.totals.time_bucket_ticks:,} ticks by {self.totals.tasks} tasks"
 
-    def _spread(self, rows: DataFrame, events: Events, memory: Memory) -> DataFrame:
+    def _spread(self, rows: DataFrame, events: Events) -> DataFrame:
         return by_key(rows, self.plan)
 
     def _answer(self, packed: bool, schema: Schema, events: Events, memory: Memory) -> DataFrame:
@@ -184,7 +175,7 @@ class InRanges(Distribution):
             f"{self.ranges.span:,} further events, and those across a range boundary are found among the events near it"
         )
 
-    def _spread(self, rows: DataFrame, events: Events, memory: Memory) -> DataFrame:
+    def _spread(self, rows: DataFrame, events: Events) -> DataFrame:
         # All events of a timestamp, and the timestamps of a range, in one partition.
         return rows.repartitionByRange(self.ranges.parts, quoted(events.layout.time))
 
@@ -214,22 +205,44 @@ class InSlices(Distribution):
             )
         )
 
-    def _spread(self, rows: DataFrame, events: Events, memory: Memory) -> DataFrame:
-        group, slices = self.plan.group, self.slices
-        if memory.limit is None:
-            dealt = in_arrow(rows, PACKED, spread, group, slices)
-            return by_number(dealt, slices.parts, PACKED_NUMBER)
-        # Packets cannot be sorted.
-        columns = spark_schema(pa.ipc.read_schema(pa.py_buffer(group.columns)))
-        marked = StructType([*columns.fields, StructField(PART_COLUMN, IntegerType())])
-        dealt = in_arrow(rows, marked, mark, group, slices)
-        return by_number(dealt, slices.parts, PART_COLUMN)
+    def _spread(self, rows: DataFrame, events: Events) -> DataFrame:
+        part = F.explode(parts_of(events.layout.time, rows, self.slices)).alias(PART_COLUMN)
+        return by_number(rows.select("*", part), self.slices.parts, PART_COLUMN)
 
-    def _order(self, events: Events) -> list[str]:
-        return [PART_COLUMN, events.layout.time]
+    def _answer(self, packed: bool, schema: Schema, events: Events, memory: Memory) -> DataFrame:
+        return self._run(match_slices, schema, events, memory, packed, self.slices)
 
-    def _job(self, memory: Memory) -> BatchJob:
-        return BatchJob(self.slices, memory, packed=memory.limit is None)
+
+def parts_of(time: str, rows: DataFrame, slices: Slices) -> Column:
+    """The parts that need an event: that of its own slice, and that of a neighbour whose matches it may affect."""
+    tick = ticks_of_time(time, rows)
+    in_slice = F.pmod(tick, F.lit(slices.ticks))
+    # Division truncates, and ticks may be negative.
+    number = F.call_function("div", tick, F.lit(slices.ticks)) - (tick % slices.ticks < 0).cast("long")
+    # Workers refuse an event without a time.
+    own = F.coalesce(F.pmod(number, F.lit(slices.parts)).cast("int"), F.lit(0))
+    if slices.parts == 1:
+        return F.array(own)
+    earlier, later = (F.array(own, F.pmod(own + step, F.lit(slices.parts))) for step in (-1, 1))
+    return (
+        F.when(in_slice < slices.ahead_ticks, earlier)
+        .when(in_slice >= slices.ticks - slices.behind_ticks, later)
+        .otherwise(F.array(own))
+    )
+
+
+def ticks_of_time(time: str, rows: DataFrame) -> Column:
+    """The time of events as `time_slices.as_ticks` counts it."""
+    column = F.col(quoted(time))
+    kind = rows.schema[time].dataType
+    if isinstance(kind, TimestampType):
+        return F.unix_micros(column)
+    if isinstance(kind, TimestampNTZType):
+        # Without a zone there is no function for it, and the session's zone would repeat or skip an hour.
+        days = F.unix_date(column.cast("date")).cast("long")
+        seconds = 86_400 * days + 3_600 * F.hour(column) + 60 * F.minute(column)
+        return 1_000_000 * seconds + (1_000_000 * F.date_part(F.lit("SECOND"), column)).cast("long")
+    return column.cast("long")
 
 
 def by_key(rows: DataFrame, plan: QueryGroupPlan) -> DataFrame:

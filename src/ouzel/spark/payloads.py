@@ -58,22 +58,6 @@ def packed_batch(numbers: Iterable[int], payloads: Sequence[bytes]) -> pa.Record
     )
 
 
-def packets(numbers: Sequence[int], tables: Iterable[pa.Table]) -> pa.RecordBatch:
-    """Tables as payloads with a number each, without a copy of their bytes.
-
-    >>> packets([7], [pa.table({"x": [1, 2]})]).column("query").to_pylist()
-    [7]
-    """
-    sink = pa.BufferOutputStream()
-    offsets = [0]
-    for table in tables:
-        _write(table, sink)
-        offsets.append(sink.tell())
-    buffers = [None, pa.py_buffer(np.array(offsets, np.int32)), sink.getvalue()]
-    payloads = pa.Array.from_buffers(pa.binary(), len(numbers), buffers)
-    return pa.record_batch([pa.array(numbers, pa.int32()), payloads], names=[PACKED_NUMBER, PACKED_PAYLOAD])
-
-
 def gather(batches: Iterable[pa.RecordBatch], bytes_max: int = PAYLOAD_BYTES_MAX) -> Iterator[pa.Table]:
     """Tables of about `bytes_max` from the many small batches that Spark passes."""
     held: list[pa.RecordBatch] = []

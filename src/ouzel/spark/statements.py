@@ -19,8 +19,7 @@ from ouzel.bind.diagnostics import nearest
 from ouzel.errors import InputError, QueryError
 from ouzel.lang.parser import parse_row_pattern
 from ouzel.lang.statements import Clause, Token, called, cut_clauses, tokens
-from ouzel.spark.api import match
-from ouzel.spark.row_patterns import match_recognize
+from ouzel.spark.api import match, match_recognize
 
 FUNCTION = "ouzel_match"
 _OPTIONS = frozenset(signature(match).parameters) - {"events", "query"}

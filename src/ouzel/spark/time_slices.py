@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ouzel.bind.model import EventWindow, TimeWindow
 from ouzel.errors import InputError
@@ -26,20 +25,9 @@ from ouzel.plan.model import Plan
 from ouzel.runtime.program import is_composed
 from ouzel.runtime.session import Session
 from ouzel.runtime.values import one_array
-from ouzel.spark.payloads import QueryGroup, from_payload, gather, packets, payloads_of
-
-# A column of our own, with a name that no query can use.
-PART_COLUMN = "ouzel part"
-
-# Larger arrays are humongous objects in Java, and each of them triggers a garbage collection.
-PACKET_BYTES = 512 * 1024
-
-# Texts are sent as numbers if a sample has one value this often.
-REPEATED_MIN = 8
-FIRST_LOOK_ROWS = 4_096
+from ouzel.spark.payloads import FIRST_PROBLEM, QueryGroup, from_payload, payloads_of
 
 INT_MAX = 2**63 - 1
-INTEGERS = (pa.int8(), pa.int16(), pa.int32())
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,101 +45,19 @@ class Slices:
     behind_ticks: int = 0
     by_end: bool = False
 
-    def owned(self, matches: pa.Table, part: int) -> pa.Table:
-        """The matches that start, or rows that end, in a slice of the part.
+    def owned(self, part: int, answers: Iterable[tuple[int, pa.Table]]) -> Iterator[tuple[int, pa.Table]]:
+        """The matches that start, or rows that end, in a slice of the part; problems as they are.
 
-        >>> Slices(10, 2).owned(pa.table({"start": [-1, 5, 12, 25]}), part=0)["start"].to_pylist()
-        [5, 25]
+        >>> answers = [(0, pa.table({"start": [-1, 5, 12, 25]}))]
+        >>> [rows["start"].to_pylist() for _, rows in Slices(10, 2).owned(0, answers)]
+        [[5, 25]]
         """
-        times = matches.column("end" if self.by_end else "start")
-        return matches.filter(pa.array(as_ticks(times) // self.ticks % self.parts == part))
-
-    def needed(self, times: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
-        """Rows, and the part that needs each: its own, and the neighbour whose matches it may join or forbid.
-
-        >>> rows, parts = Slices(10, 2, ahead_ticks=3).needed(pa.chunked_array([[9, 12, 15]]))
-        >>> rows.tolist(), parts.tolist()
-        ([0, 1, 2, 1], [0, 1, 1, 0])
-        """
-        slices, in_slice = np.divmod(as_ticks(times), self.ticks)
-        own = slices % self.parts
-        all_rows = np.arange(len(own))
-        if self.parts == 1:
-            return all_rows, own
-        for_earlier = np.flatnonzero(in_slice < self.ahead_ticks)
-        for_later = np.flatnonzero(in_slice >= self.ticks - self.behind_ticks)
-        rows = np.concatenate((all_rows, for_earlier, for_later))
-        parts = np.concatenate((own, (own[for_earlier] - 1) % self.parts, (own[for_later] + 1) % self.parts))
-        return rows, parts
-
-
-def spread(group: QueryGroup, slices: Slices, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of a task as packets for the parts that need them, under the numbers of the parts."""
-    for table in gather(batches):
-        events = group.events(table).combine_chunks()
-        rows, parts = slices.needed(events[group.time])
-        yield _packets(narrowed(events), rows, parts, slices.parts)
-
-
-def gathered(group: QueryGroup, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of the packets of a task, each with its part."""
-    for batch in batches:
-        for part, payload in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
-            rows = group.events(from_payload(payload.as_buffer()))
-            yield from rows.append_column(PART_COLUMN, pa.repeat(pa.scalar(part, pa.int32()), len(rows))).to_batches()
-
-
-def mark(group: QueryGroup, slices: Slices, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of a task, once for each part that needs them, with the part in the last column."""
-    for batch in batches:
-        events = group.events(pa.Table.from_batches([batch]))
-        rows, parts = slices.needed(events[group.time])
-        yield from events.take(rows).append_column(PART_COLUMN, pa.array(parts, pa.int32())).to_batches()
-
-
-def _packets(events: pa.Table, rows: np.ndarray, parts: np.ndarray, count: int) -> pa.RecordBatch:
-    # numpy sorts short integers by radix, several times faster than wider ones.
-    short = parts.astype(np.uint8 if count <= 1 << 8 else np.uint16 if count <= 1 << 16 else np.int64)
-    order = np.argsort(short, kind="stable")
-    dealt = events.take(pa.array(rows[order]))
-    rows_max = max(1, PACKET_BYTES * dealt.num_rows // max(1, dealt.nbytes))
-    pieces, numbers = [], []
-    end = 0
-    for part, size in enumerate(np.bincount(parts).tolist()):
-        first, end = end, end + size
-        for row in range(first, end, rows_max):
-            pieces.append(dealt.slice(row, min(rows_max, end - row)))
-            numbers.append(part)
-    return packets(numbers, pieces)
-
-
-def narrowed(events: pa.Table) -> pa.Table:
-    """The same rows in fewer bytes: short integers, and numbers instead of repeated texts. A cast reverts it.
-
-    >>> narrowed(pa.table({"x": [1, 300]})).schema.field("x").type
-    DataType(int16)
-    """
-    columns = [_narrowed(column) for column in events.columns]
-    return pa.table(columns, names=events.column_names)
-
-
-def _narrowed(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    if pa.types.is_integer(column.type):
-        bounds = pc.min_max(column)
-        low, high = bounds["min"].as_py(), bounds["max"].as_py()
-        for kind in INTEGERS if low is not None else ():
-            beyond = 1 << (kind.bit_width - 1)
-            if kind.bit_width < column.type.bit_width and -beyond <= low and high < beyond:
-                return column.cast(kind)
-    elif pa.types.is_string(column.type):
-        look = column.slice(0, FIRST_LOOK_ROWS)
-        if len(look) >= REPEATED_MIN * len(look.unique()):
-            numbered = column.dictionary_encode()
-            sizes = [len(chunk.dictionary) for chunk in numbered.chunks]
-            for kind in INTEGERS[:2]:
-                if max(sizes, default=0) <= 1 << (kind.bit_width - 1):
-                    return numbered.cast(pa.dictionary(kind, column.type))
-    return column
+        for number, rows in answers:
+            if number < FIRST_PROBLEM:
+                ticks = as_ticks(rows.column("end" if self.by_end else "start"))
+                rows = rows.filter(pa.array(ticks // self.ticks % self.parts == part))
+            if rows.num_rows:
+                yield number, rows
 
 
 def as_ticks(times: pa.Array | pa.ChunkedArray) -> np.ndarray:

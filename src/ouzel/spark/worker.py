@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ import pyarrow as pa
 from ouzel.bind.model import Bound
 from ouzel.errors import LimitError
 from ouzel.runtime.layout import ticks_of
-from ouzel.runtime.problems import Problem
 from ouzel.runtime.session import Session
 from ouzel.spark.bucket import CONTROL, StreamJob
 from ouzel.spark.payloads import (
@@ -31,7 +31,7 @@ from ouzel.spark.payloads import (
     payloads_of,
     split_by,
 )
-from ouzel.spark.time_slices import PART_COLUMN, Edges, Ranges, Slices, gathered, joined, ranged, watched
+from ouzel.spark.time_slices import Edges, Ranges, Slices, joined, ranged, watched
 from ouzel.spark.totals import TotalsJob, merged, packed_partials
 
 # ── Bounded input ──────────────────────────────────────────────────────────────────────────────────
@@ -47,21 +47,28 @@ class Memory:
     limit: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BatchJob:
-    """How the partitions of a bounded input are read."""
-
-    slices: Slices | None = None
-    memory: Memory = field(default_factory=Memory)
-    # The events come as payloads, by the time slices that need them.
-    packed: bool = False
-
-
 def match_partition(
-    packed: bool, group: QueryGroup, job: BatchJob, batches: Iterable[pa.RecordBatch]
+    packed: bool, group: QueryGroup, memory: Memory, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """All matches in a partition: rows of the one query, or packed as (number of the query, payload)."""
-    yield from _output(packed, answers(group, job, batches))
+    yield from _output(packed, answers(group, memory, batches))
+
+
+def match_slices(
+    packed: bool, slices: Slices, group: QueryGroup, memory: Memory, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The matches that belong to the slices of a partition, whose part is in each of its rows."""
+    first, filled = _filled(batches)
+    if first is not None:
+        part = first.column(PART_COLUMN)[0].as_py()
+        yield from _output(packed, slices.owned(part, answers(group, memory, filled)))
+
+
+def _filled(batches: Iterable[pa.RecordBatch]) -> tuple[pa.RecordBatch | None, Iterator[pa.RecordBatch]]:
+    """The first batch with rows, and all of them."""
+    filled = (batch for batch in batches if batch.num_rows)
+    first = next(filled, None)
+    return first, chain(() if first is None else (first,), filled)
 
 
 def _output(packed: bool, found: Iterable[tuple[int, pa.Table]]) -> Iterator[pa.RecordBatch]:
@@ -73,76 +80,54 @@ def _output(packed: bool, found: Iterable[tuple[int, pa.Table]]) -> Iterator[pa.
             yield from table.to_batches()
 
 
-def answers(group: QueryGroup, job: BatchJob, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
+def answers(group: QueryGroup, memory: Memory, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
     """Tables of matches or problems, by number."""
-    if job.packed:
-        batches = gathered(group, batches)
-    found = (
-        _answers_of_whole(group, job, batches) if job.memory.limit is None else _answers_in_order(group, job, batches)
-    )
-    for part, answer, problems in found:
-        for number, table in group.numbered(answer):
-            owned = table if job.slices is None else job.slices.owned(table, part)
-            if owned.num_rows:
-                yield number, owned
-        yield from group.problems(problems, "one part of the events")
+    first, filled = _filled(batches)
+    if first is None:
+        return
+    session = Session.open(group.program, isolates=group.reports)
+    answers_of = _answers_of_whole if memory.limit is None else _answers_in_order
+    for answer in answers_of(group, session, memory, filled):
+        yield from group.numbered(answer)
+    yield from group.problems(session.problems, "one part of the events")
 
 
-# Of a part: its number, rows by query, and at its end the queries that stopped.
-_Found = tuple[int, dict[str, pa.Table], dict[str, Problem]]
-
-
-def _answers_of_whole(group: QueryGroup, job: BatchJob, batches: Iterable[pa.RecordBatch]) -> Iterator[_Found]:
+def _answers_of_whole(
+    group: QueryGroup, session: Session, memory: Memory, batches: Iterable[pa.RecordBatch]
+) -> Iterator[dict[str, pa.Table]]:
     pieces = []
     held_bytes = 0
     for batch in batches:
-        if batch.num_rows:
-            pieces.append(batch)
-            held_bytes += batch.nbytes
-        if held_bytes > job.memory.partition_bytes:
+        pieces.append(batch)
+        held_bytes += batch.nbytes
+        if held_bytes > memory.partition_bytes:
             raise LimitError(
-                f"the events of one partition take more than max_partition_bytes={job.memory.partition_bytes:,}; give "
+                f"the events of one partition take more than max_partition_bytes={memory.partition_bytes:,}; give "
                 "memory_limit=, for example 1 << 30, to have Spark sort them on disk, or more of "
                 "spark.sql.shuffle.partitions"
             )
-    if not pieces:
-        return
-    for part, events in _parts(group, job, pa.Table.from_batches(pieces)):
-        session = Session.open(group.program, isolates=group.reports)
-        session.push(events, zero_copy=True)
-        yield part, session.finish(), session.problems
+    session.push(group.events(pa.Table.from_batches(pieces)), zero_copy=True)
+    yield session.finish()
 
 
-def _answers_in_order(group: QueryGroup, job: BatchJob, batches: Iterable[pa.RecordBatch]) -> Iterator[_Found]:
-    """The answers to events that come part by part, each part in order of time; events are evicted as soon as
-    possible."""
-    assert job.memory.limit is not None
-    session: Session | None = None
-    current = 0
+def _answers_in_order(
+    group: QueryGroup, session: Session, memory: Memory, batches: Iterable[pa.RecordBatch]
+) -> Iterator[dict[str, pa.Table]]:
+    """The answers to events that come in order of time; events are evicted as soon as possible."""
+    assert memory.limit is not None
     # A batch is held three times: as it came, as the columns for kernels, and as the row store.
-    for table in gather(batches, bytes_max=max(1, job.memory.limit // 4)):
-        for part, events in _parts(group, job, table):
-            if session is not None and part != current:
-                yield current, session.finish(), session.problems
-                session = None
-            if session is None:
-                session, current = Session.open(group.program, isolates=group.reports), part
-            session.push(events)
-            # More events with the newest timestamp may follow.
-            yield part, session.advance(int(ticks_of(events, session.program.layout).max()) - 1), {}
-    if session is not None:
-        yield current, session.finish(), session.problems
-
-
-def _parts(group: QueryGroup, job: BatchJob, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-    if job.slices is None:
-        yield 0, group.events(table)
-        return
-    events = group.events(table)
-    yield from split_by(events.append_column(PART_COLUMN, table[PART_COLUMN]), PART_COLUMN)
+    for table in gather(batches, bytes_max=max(1, memory.limit // 4)):
+        events = group.events(table)
+        session.push(events)
+        # More events with the newest timestamp may follow.
+        yield session.advance(int(ticks_of(events, session.program.layout).max()) - 1)
+    yield session.finish()
 
 
 # ── Keys that only workers can compute ─────────────────────────────────────────────────────────────
+
+# A column of our own, with a name that no query can use.
+PART_COLUMN = "ouzel part"
 
 
 def mark_keys(
@@ -185,10 +170,10 @@ def _stable_hash(value: Any) -> int:
 
 
 def emit_partials(
-    totals: TotalsJob, group: QueryGroup, job: BatchJob, batches: Iterable[pa.RecordBatch]
+    totals: TotalsJob, group: QueryGroup, memory: Memory, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """The partial results of the keys of a partition."""
-    yield from packed_partials(totals, _partition(), answers(group, job, batches))
+    yield from packed_partials(totals, _partition(), answers(group, memory, batches))
 
 
 def merge_partials(packed: bool, totals: TotalsJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -208,11 +193,11 @@ def _partition() -> int:
 
 
 def match_range(
-    ranges: Ranges, group: QueryGroup, job: BatchJob, batches: Iterable[pa.RecordBatch]
+    ranges: Ranges, group: QueryGroup, memory: Memory, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """The matches inside a range, and the events at its boundaries."""
     edges = Edges(group.time, ranges.span)
-    found = answers(group, job, watched(edges, batches))
+    found = answers(group, memory, watched(edges, batches))
     yield from ranged(ranges, group, _partition(), edges, found)
 
 

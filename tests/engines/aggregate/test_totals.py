@@ -13,12 +13,13 @@ from ouzel.prepared import as_queries
 from ouzel.runtime.program import dump, make_program
 from ouzel.spark.partitioning import plan_query_groups
 from ouzel.spark.payloads import Clock
-from ouzel.spark.time_slices import PART_COLUMN, WINDOWS_PER_SLICE, cut
+from ouzel.spark.time_slices import WINDOWS_PER_SLICE, as_ticks, cut
 from ouzel.spark.totals import TotalsJob, merged, packed_partials
-from ouzel.spark.worker import BatchJob, Memory, answers
+from ouzel.spark.worker import Memory, answers
 from tests.agreement import case_count
 from tests.generate import random_case
 from tests.generate.cases import COLUMNS, RandomCase, counted
+from tests.spark.test_slices import parts_by_arithmetic
 
 
 def totals_apart(case: RandomCase, rng: random.Random) -> Counter[str] | None:
@@ -41,8 +42,8 @@ def totals_apart(case: RandomCase, rng: random.Random) -> Counter[str] | None:
         if ordered:
             own = own.sort_by("time")
         batches = own.to_batches(max_chunksize=rng.choice((1, 4, 100)))
-        job = BatchJob(memory=Memory(limit=1 if ordered else None))
-        partials += list(packed_partials(totals, number, answers(part.group, job, batches)))
+        memory = Memory(limit=1 if ordered else None)
+        partials += list(packed_partials(totals, number, answers(part.group, memory, batches)))
     found: list[dict[str, object]] = []
     for task in range(totals.tasks):
         dealt = [batch for batch in partials if batch.column(1)[0].as_py() == task]
@@ -80,12 +81,11 @@ def test_aggregates_are_cut_into_slices() -> None:
             continue
         (part,) = plan_query_groups(program, Clock(1))
         slices = cut([plan], rng.choice((1, 2, 3)), rng.choice((None, 2 * plan.window_ticks)))
-        rows, owners = slices.needed(table["time"])
+        needed_by = [parts_by_arithmetic(tick, slices) for tick in as_ticks(table["time"]).tolist()]
         found: list[dict[str, object]] = []
-        for owner in range(slices.parts):
-            own = table.take(rows[owners == owner]).select(list(part.columns))
-            own = own.append_column(PART_COLUMN, pa.array(np.full(own.num_rows, owner, np.int32)))
-            for _, told in answers(part.group, BatchJob(slices), own.to_batches()):
+        for number in range(slices.parts):
+            own = table.filter(pa.array([number in parts for parts in needed_by])).select(list(part.columns))
+            for _, told in slices.owned(number, answers(part.group, Memory(), own.to_batches())):
                 found += told.to_pylist()
         cut_cases += 1
         want = counted(ouzel.match(table, case.query, **COLUMNS).to_pylist())
