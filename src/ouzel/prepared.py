@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from ouzel.algebra.binding import AlgebraQuery
 from ouzel.algebra.streams import Stream
+from ouzel.algebra.text import from_text
 from ouzel.bind import bind, bind_script, catalog_for, parameter_names, shapes
 from ouzel.bind.literals import Parameters
 from ouzel.bind.model import BoundQuery, Catalog
@@ -20,7 +21,7 @@ from ouzel.bind.schema import type_of
 from ouzel.bind.script import Member, bind_together
 from ouzel.errors import InputError, QueryError
 from ouzel.lang import parse_script, row_syntax, syntax
-from ouzel.lang.parser import is_row_pattern, parse_row_pattern
+from ouzel.lang.parser import is_row_pattern, is_stream, parse_row_pattern
 from ouzel.lang.statements import Clause, clauses_of, is_statement
 from ouzel.notebook import Explanation, Picture, preformatted
 from ouzel.plan.choose import make_plan
@@ -173,7 +174,7 @@ def explain(
     """
     if isinstance(query, str) and (is_statement(query) or is_row_pattern(query)):
         return _shown(_explain_row_patterns(query, format, params, types), format)
-    if isinstance(query, Stream | AlgebraQuery):
+    if isinstance(query, Stream | AlgebraQuery) or (isinstance(query, str) and is_stream(query)):
         (expression,) = as_queries(query, params).values()
         plan = make_plan(expression.bind(_catalog(types)), off=off)
         return _shown(render_explanation(explanation(plan), format), format)
@@ -280,6 +281,8 @@ class _Values:
         if isinstance(one, str) and is_row_pattern(one):
             tree = parse_row_pattern(one)
             return RowPatternQuery(name or "query", one, tree, self._used_by(tree))
+        if isinstance(one, str) and is_stream(one):
+            one = from_text(one)
         if isinstance(one, str):
             return query(one, params=self._used_by(shapes.parsed(one)[0]) if self._params else {}, name=name)
         if not isinstance(one, Query | Stream | AlgebraQuery | RowPatternQuery):

@@ -65,6 +65,21 @@ def test_check_says_ok_and_what_was_read(run: Run, write: Write) -> None:
     assert result.stdout == f"ok  {path}\n    query  PATTERN SEQ(Shelf a, !(Register b), Exit c) WITHIN 12 h\n"
 
 
+def test_expressions_of_the_algebra(run: Run, write: Write) -> None:
+    path = write("rise.query", "-- rises\nstream Stock a next Stock b on b.price>a.price project b.price\n")
+    result = run("check", path)
+    assert result.exit_code == 0, result.output
+    assert "    query  STREAM Stock a NEXT Stock b ON b.price > a.price PROJECT b.price\n" in result.stdout
+    result = run("format", path)
+    assert result.stdout == ("-- rises\nSTREAM  Stock a\nNEXT    Stock b ON b.price > a.price\nPROJECT b.price\n")
+    assert "(A) → ((B))  forward Stock" in run("explain", path).stdout
+    events = write("ticks.csv", "type,ts,price\nStock,1,3\nStock,2,5\n")
+    result = run("run", path, "--input", events, "--format", "csv", "--quiet")
+    assert result.stdout.splitlines() == ['"start","end","b.price"', "1,2,5"], result.output
+    result = run("check", "-", text="STREAM Stock (price int) a WHERE a.prise > 3")
+    assert result.exit_code == 1 and "did you mean 'a.price'?" in result.stderr
+
+
 def test_check_names_the_queries_of_a_script(run: Run, write: Write) -> None:
     result = run("check", write("shop.script", SCRIPT))
     assert result.exit_code == 0, result.output

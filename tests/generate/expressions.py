@@ -114,6 +114,9 @@ def _unary(rng: random.Random, given: _Typed, count: int) -> _Typed:
             text, kind = _value(rng, kinds, {})
             made = made.extend(**{name: text})
             kinds[name] = kind
+        elif choice < 0.9:
+            made = made.alias("t")
+            kinds = {f"t.{name}": kind for name, kind in kinds.items()}
         elif len(kinds) > 3:
             kept = rng.sample(list(kinds), len(kinds) - 1)
             made = made.project(kept)

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 import ouzel
+from ouzel.algebra.binding import AlgebraQuery
 from ouzel.bind.expressions import nodes
 from ouzel.engines.aggregate.plan import SHARE_COUNTERS
 from ouzel.engines.aggregate.sharing import plan_sharing
@@ -30,7 +31,7 @@ ENDLESS_TICKS = 2**60
 
 @cache
 def prepared(case: Case) -> dict[str, Any]:
-    if case.is_row_pattern:
+    if case.is_row_pattern or case.is_expression:
         return as_queries(case.text, case.params)
     if case.is_script:
         return ouzel.queries(case.text, types=case.types, params=case.params)
@@ -65,7 +66,7 @@ def batches_of_one(case: Case) -> Iterator[Any]:
 
 def _windowed(query: Any) -> Any:
     """Streams refuse a query without WITHIN, so a window longer than the case stands in for none."""
-    if query.tree.within is not None:
+    if isinstance(query, AlgebraQuery) or query.tree.within is not None:
         return query
     if isinstance(query, RowPatternQuery):
         names = [node.name for node in nodes(query.tree.pattern) if isinstance(node, row_syntax.Variable)]
@@ -105,8 +106,8 @@ def answer_of(case: Case, name: str, tables: Sequence[pa.Table]) -> Answer:
 
 
 def stream_gap(case: Case) -> str | None:
-    """Why a stream refuses a row pattern, or None."""
-    if not case.is_row_pattern:
+    """Why a stream refuses a row pattern or an expression, or None."""
+    if not case.is_row_pattern and not case.is_expression:
         return None
     queries = {name: _windowed(query) for name, query in prepared(case).items()}
     try:
@@ -152,6 +153,8 @@ class InSet(OneByOne):
             return "a set has no row patterns"
         if reason is None and None not in case.inputs:
             return "a set reads one table"
+        if reason is None and case.is_expression:
+            return None
         if reason is None and any(q.tree.into or q.tree.sources for q in prepared(case).values()):
             return "queries of a set do not read each other"
         return reason

@@ -13,7 +13,7 @@
 A line `=== name` opens a case; a block is a keyword at the margin with its body indented by two spaces; a `#` line at
 the margin is a comment. Blocks:
 
-    query | script          the text: one query or MATCH_RECOGNIZE (…), or several named queries
+    query | script          the text: one query, MATCH_RECOGNIZE (…) or STREAM …, or several named queries
     types                   declared event types, one a line: `Shelf: tag_id string, weight double`
     params                  values of :parameters, `limit: 5`, `pause: 1.5s`
     options                 `time: ts`, `type: kind`, `order: seq`, `time_unit: s`, `model: {"loss": 0.1}`
@@ -40,7 +40,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ouzel.lang.parser import is_row_pattern
+from ouzel.lang.parser import is_row_pattern, is_stream
 
 FOLDER = Path(__file__).parent
 
@@ -115,6 +115,11 @@ class Case:
     @property
     def is_row_pattern(self) -> bool:
         return is_row_pattern(self.text)
+
+    @property
+    def is_expression(self) -> bool:
+        """Whether it is an expression of the algebra."""
+        return is_stream(self.text)
 
     @property
     def text(self) -> str:
@@ -292,7 +297,7 @@ def data_type(text: str) -> pa.DataType:
 
 
 def read_table(block: Block) -> pa.Table:
-    """The table of an `events` or `rows` block. Dotted columns (`place.city`) become fields of a struct."""
+    """The table of an `events` or `rows` block. Dotted columns (`place.city`) of events become fields of a struct."""
     lines = [cells for line in block.body if (cells := _cells(line))]
     if not lines:
         raise CaseError(f"line {block.line_number}: the table has no header")
@@ -308,7 +313,7 @@ def read_table(block: Block) -> pa.Table:
         cells = [row[position] for row in rows]
         chosen = data_type(type_name) if type_name else _guess_type(cells)
         columns[name] = pa.array([_value(cell, chosen) for cell in cells], type=chosen)
-    return pa.table(_nest(columns))
+    return pa.table(_nest(columns) if block.keyword == "events" else columns)
 
 
 def _nest(columns: dict[str, pa.Array]) -> dict[str, pa.Array]:

@@ -14,14 +14,16 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 import ouzel
+from ouzel.algebra import from_text
 from ouzel.bind import Catalog, bind, bind_script, catalog_for
 from ouzel.bind.schema import attributes_of
 from ouzel.lang import parse, parse_script, syntax
 from ouzel.prepared import as_queries
+from ouzel.runtime.layout import catalog_of, layout_of_table
 from tests.golden.answers import Answer, Answers
 from tests.golden.embedded import embedded_ways
 from tests.golden.format import Case
-from tests.oracle import incomplete, oracle, row_patterns
+from tests.oracle import algebra, incomplete, oracle, row_patterns
 from tests.oracle.events import Event
 from tests.oracle.values import Moment
 
@@ -45,7 +47,7 @@ def parsed(case: Case) -> tuple[syntax.Query, ...]:
 
 
 class Oracle:
-    """The naive evaluator of docs/semantics.md, incomplete streams and the algebra aside."""
+    """The naive evaluator of docs/semantics.md, incomplete streams aside."""
 
     name = "oracle"
 
@@ -62,6 +64,8 @@ class Oracle:
         if case.is_row_pattern:
             return {None: Answer.of_rows(row_patterns.answer(case.inputs[None].to_pylist(), case.text, case.params))}
         clock = Clock(case)
+        if case.is_expression:
+            return {None: _algebra_answer(case, clock)}
         if "model" in case.options:
             return {None: _incomplete_answer(case, clock)}
         results = oracle.answer(
@@ -73,6 +77,17 @@ class Oracle:
             ticks_per_second=clock.ticks_per_second,
         )
         return {name: _oracle_answer(found, clock) for name, found in results.items()}
+
+
+def _algebra_answer(case: Case, clock: Clock) -> Answer:
+    (table,) = case.inputs.values()
+    times = clock.ticks(table.column(case.time_column))
+    rows = [{**row, case.time_column: time} for row, time in zip(table.to_pylist(), times, strict=True)]
+    world = algebra.World(rows, case.time_column, case.type_column, case.params or {}, clock.ticks_per_second)
+    found = algebra.answer(from_text(case.text), world)
+    return Answer.of_rows(
+        [{**one.values, "start": clock.moment(one.start), "end": clock.moment(one.end)} for one in found]
+    )
 
 
 def _incomplete_answer(case: Case, clock: Clock) -> Answer:
@@ -156,6 +171,12 @@ class Binder:
         if case.is_row_pattern:
             (pattern,) = as_queries(case.text, case.params).values()
             pattern.bind(Catalog(common=attributes_of(case.inputs[None].schema)))
+            return
+        if case.is_expression:
+            (query,) = as_queries(case.text, case.params).values()
+            options = {"time": case.time_column, "type": case.type_column}
+            layout = layout_of_table(case.inputs[None].schema, **options)
+            query.bind(catalog_of(layout, time_unit=case.options.get("time_unit")), **options)
             return
         separate = {name: table.schema for name, table in case.inputs.items() if name is not None}
         catalog = catalog_for(

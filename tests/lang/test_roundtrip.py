@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from ouzel import lang
+from ouzel.lang.stream_syntax import Pipeline
 from ouzel.lang.syntax import Expr, Query, Script
 from tests.lang import trees
 
@@ -35,6 +36,16 @@ def test_queries(query: Query) -> None:
 @given(trees.scripts)
 def test_scripts(script: Script) -> None:
     assert lang.parse_script(lang.format_script(script)) == script
+
+
+@settings(max_examples=settings.default.max_examples // 2)
+@given(trees.streams)
+def test_streams(stream: Pipeline) -> None:
+    text = lang.format_stream(stream)
+    again = lang.parse_stream(text)
+    assert again == stream
+    assert repr(again) == repr(stream)
+    assert lang.format_stream(again) == text
 
 
 @pytest.mark.parametrize(

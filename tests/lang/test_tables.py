@@ -12,11 +12,10 @@ from ouzel.lang import parser, tables
 from ouzel.sealing import TABLES, unseal
 from tests.lang.papers import QUERIES
 
-LANGUAGES = (tables.QUERIES, tables.ROW_PATTERNS)
 computed_parser = cache(lambda start: tables.build_parser(tables.QUERIES))
 
 
-@pytest.mark.parametrize("language", LANGUAGES, ids=lambda language: language.name)
+@pytest.mark.parametrize("language", tables.LANGUAGES, ids=lambda language: language.name)
 def test_stored_tables_are_those_of_the_grammar(language: tables.Language) -> None:
     stored = resources.files("ouzel.lang").joinpath(language.stored).read_bytes()
     titles = [bytes(unseal(TABLES, form)).partition(b"\n")[0] for form in (stored, tables.stored_form(language))]

@@ -8,6 +8,7 @@ from decimal import Decimal
 from hypothesis import strategies as st
 
 from ouzel.lang import syntax
+from ouzel.lang.stream_syntax import Operation, Pipeline, Source, name_of
 from ouzel.lang.syntax import (
     Aggregate,
     Between,
@@ -234,3 +235,56 @@ def queries(draw: st.DrawFn, name: st.SearchStrategy[str | None] = st.none() | n
 scripts = st.lists(queries(names), min_size=1, max_size=3, unique_by=lambda query: query.name).map(
     lambda several: Script(tuple(several))
 )
+
+
+# ── Expressions of the algebra ─────────────────────────────────────────────────────────────────────
+
+paths = st.lists(names, min_size=1, max_size=2).map(lambda parts: Reference(tuple(parts)))
+values = st.lists(st.builds(Item, expressions, names), min_size=1, max_size=2, unique_by=lambda item: item.alias).map(
+    tuple
+)
+unary_operations = st.one_of(
+    st.builds(Operation, st.just("WHERE"), condition=expressions),
+    st.builds(Operation, st.just("PROJECT"), st.lists(st.builds(Item, paths), max_size=3).map(tuple)),
+    st.builds(
+        Operation,
+        st.just("RENAME"),
+        st.lists(
+            st.builds(Item, paths, names), min_size=1, max_size=2, unique_by=lambda item: name_of(item.expression)
+        ).map(tuple),
+    ),
+    st.builds(Operation, st.just("EXTEND"), values),
+)
+sources = st.builds(
+    Source,
+    st.none() | names,
+    st.lists(
+        st.tuples(names, st.sampled_from(["string", "date", "list<int>", "next"]) | text),
+        max_size=2,
+        unique_by=lambda column: column[0],
+    ).map(tuple),
+    st.none() | names,
+)
+
+
+def _larger(inner: st.SearchStrategy[Pipeline]) -> st.SearchStrategy[Pipeline]:
+    conditions = st.none() | expressions
+    operations = st.one_of(
+        unary_operations,
+        st.builds(Operation, st.just("UNION"), operand=inner),
+        st.builds(Operation, st.just("NEXT"), condition=conditions, operand=inner),
+        st.builds(
+            Operation,
+            st.just("FOLD"),
+            st.just(()) | values,
+            conditions,
+            inner,
+            st.lists(unary_operations, max_size=2).map(tuple),
+        ),
+    )
+    several = st.lists(operations, max_size=2).map(tuple)
+    aliased = st.builds(Pipeline, inner, names, several)
+    return st.builds(Pipeline, sources, st.none() | names, several) | aliased
+
+
+streams = st.recursive(st.builds(Pipeline, sources, st.none() | names), _larger, max_leaves=4)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ouzel.algebra.streams import Base, Extend, Fold, Iteration, Next, Project, Rename, Select, Stream, Union
+from ouzel.algebra.streams import Alias, Base, Extend, Fold, Iteration, Next, Project, Rename, Select, Stream, Union
 from ouzel.lang import parse_expression, syntax
 from ouzel.lang.syntax import Reference
 from tests.oracle.events import Event, EventTypes
@@ -100,6 +100,8 @@ def _unary(operator: Stream, event: Composite, before: Composite | None, world: 
         case Rename(names=names):
             new = dict(names)
             return dataclasses.replace(event, values={new.get(n, n): v for n, v in event.values.items()})
+        case Alias(name=alias):
+            return dataclasses.replace(event, values={f"{alias}.{name}": v for name, v in event.values.items()})
         case Extend(values=values):
             more = {name: _value(text, event, before, world) for name, text in values}
             return dataclasses.replace(event, values={**event.values, **more})
@@ -108,10 +110,12 @@ def _unary(operator: Stream, event: Composite, before: Composite | None, world: 
 
 def _value(text: str, event: Composite, before: Composite | None, world: World) -> Any:
     def meant(reference: Reference) -> Reference:
-        first, *rest = reference.names
-        if rest == ["last"] and before is not None:
-            return Reference(("before", first))
-        return Reference(("event", *reference.names))
+        *names, last = reference.names
+        if names and last == "last" and before is not None:
+            return Reference(("before", ".".join(names)))
+        # An attribute of a stream with an alias has a point in its name.
+        whole = ".".join(reference.names)
+        return Reference(("event", *([whole] if whole in event.values else reference.names)))
 
     tree: syntax.Expr = rewritten(parse_expression(text), meant)
     bound = {"event": _as_event(event)}

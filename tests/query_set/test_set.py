@@ -162,11 +162,14 @@ def test_adding_and_removing_queries_costs_the_same_among_many() -> None:
         (lambda held: held.add("two", S.rename({"price": "start"})), "a column 'start' of their own"),
         (lambda held: held.add(["two"], S), "a text or a number"),
         (lambda held: held.add(None, S), "a text or a number"),
-        (lambda held: held.add_template("t", "PATTERN S a WITHIN 5", [{"id": 1}]), "an expression of ouzel.algebra"),
+        (lambda held: held.add_template("t", 5, [{"id": 1}]), "an expression of ouzel.algebra"),
         (lambda held: held.add_template("t", S, [{"id": 1}], owner="who"), "no column 'who'"),
         (lambda held: held.add_template("t", S, [{"id": [1]}]), "a text or a number"),
         (lambda held: held.add_template("one", S, [{"id": 1}]), "another name"),
-        (lambda held: held.add_table([{"id": 1, "query": "{"}]), "query '1': this text is not an expression"),
+        (
+            lambda held: held.add_table([{"id": 1, "query": "{"}]),
+            "query '1': this text is not the JSON of an expr",
+        ),
         (lambda held: held.advance("noon"), "must be given a time of type int64, got 'noon'"),
         (lambda held: (held.finish(), held.add("two", S)), "finished"),
     ],
@@ -405,3 +408,21 @@ def test_a_condition_between_events_keeps_queries_apart(turned: bool, as_text: b
     ]
     found = [(row["query"], row["end"]) for given in answers for part in given.values() for row in part.to_pylist()]
     assert sorted(found) == [("every", 2), ("every", 7), ("rising", 7)]
+
+
+def test_a_template_may_be_the_text_of_a_pattern() -> None:
+    text = "PATTERN SEQ(A a, B b) WHERE [id] AND b.x > :limit WITHIN 9 RETURN Out(b.x AS x)"
+    table = [{"id": "low", "limit": 1, "other": 0}, {"id": "high", "limit": 5, "other": 0}]
+    events = [{"type": "A", "ts": 1, "id": 7, "x": 0}, {"type": "B", "ts": 2, "id": 7, "x": 3}]
+    for schema in (None, pa.Table.from_pylist(events).schema):
+        alerts = ouzel.QuerySet(schema=schema)
+        alerts.add_template("above", text, table)
+        assert len(alerts) == 2
+        assert alerts.push(events) == {}
+        assert {name: rows.to_pylist() for name, rows in alerts.finish().items()} == {
+            "low": [{"query": "low", "start": 1, "end": 2, "x": 3}]
+        }
+    with pytest.raises(ouzel.QueryError, match="limit"):
+        ouzel.QuerySet().add_template("above", text, [{"id": 1}])
+    with pytest.raises(ouzel.InputError, match="must be an expression"):
+        ouzel.QuerySet().add_template("above", 7, table)  # type: ignore[arg-type]

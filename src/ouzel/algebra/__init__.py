@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ouzel.algebra.normal_form import normal_form
-from ouzel.algebra.streams import Stream, from_text, step, stream, to_text
+from ouzel.algebra.streams import Stream, step, stream
+from ouzel.algebra.text import from_text, to_text
 
 __all__ = ["Stream", "from_text", "normal_form", "step", "stream", "to_text"]

@@ -28,11 +28,13 @@ from ouzel.algebra.model import (
 )
 from ouzel.algebra.streams import (
     UNARY,
+    Alias,
     Base,
     Extend,
     Fold,
     Iteration,
     Next,
+    Placed,
     Project,
     Rename,
     Select,
@@ -43,8 +45,10 @@ from ouzel.algebra.streams import (
     encode,
     inputs_of,
     parsed,
+    source_of,
     written,
 )
+from ouzel.algebra.text import to_text
 from ouzel.bind import diagnostics as mistakes
 from ouzel.bind.diagnostics import listed, nearest, quoted
 from ouzel.bind.expressions import Expressions
@@ -129,22 +133,27 @@ class _Names:
     components: tuple[Component, ...] = ()
 
     def value(self, reference: Reference, place: Place, ranging: Any = None) -> Bound:
-        first, *rest = reference.names
+        names = reference.names
         if reference.index is not None or reference.default is not None:
             raise self.source.mistake(
-                f"{quoted(first)} is a value of one event and cannot have an index", reference.span, f"write {first}"
+                f"{quoted(names[0])} is a value of one event and cannot have an index",
+                reference.span,
+                f"write {names[0]}",
             )
-        if rest == ["last"] and self.before is not None:
-            found = self.before(first)
+        if len(names) > 1 and names[-1] == "last" and self.before is not None:
+            name = ".".join(names[:-1])
+            found = self.before(name)
             if found is None:
-                raise self._no_last(first, reference.span)
+                raise self._no_last(name, reference.span)
             return found
-        found = self.now(first)
-        if found is None and first == "DUR" and not rest:
+        if names == ("DUR",) and self.now("DUR") is None:
             return replace(self.duration, span=reference.span)
-        if found is None or (rest and found.type.kind not in (Kind.STRUCT, Kind.UNKNOWN)):
-            raise self._unknown(reference)
-        return self._field(found, rest, reference) if rest else _at(found, reference.span)
+        # An attribute of a stream with an alias has a point in its name; what follows the name is a field.
+        for count in range(len(names), 0, -1):
+            found, rest = self.now(".".join(names[:count])), list(names[count:])
+            if found is not None and (not rest or found.type.kind in (Kind.STRUCT, Kind.UNKNOWN)):
+                return self._field(found, rest, reference) if rest else _at(found, reference.span)
+        raise self._unknown(reference)
 
     def _field(self, found: Bound, rest: list[str], reference: Reference) -> Bound:
         inner = type_at({"": found.type}, ("", *rest))
@@ -167,19 +176,20 @@ class _Names:
         )
 
     def _no_last(self, name: str, span: Span) -> QueryError:
-        hint = f"give its first value: first={{{name!r}: …}}" if name in self.known else nearest(name, self.known)
+        first = f"give its first value: first={{{name!r}: …}}, in text FIRST … AS {name}"
+        hint = first if name in self.known else nearest(name, self.known)
         return self.source.mistake(f"the instance has no attribute {quoted(name)} before this event", span, hint)
 
     def _unknown(self, reference: Reference) -> QueryError:
-        first, *rest = reference.names
-        if rest == ["last"]:
+        what = ".".join(reference.names)
+        if len(reference.names) > 1 and reference.names[-1] == "last":
             return self.source.mistake(
-                f"{quoted(first + '.last')} cannot be used here",
+                f"{quoted(what)} cannot be used here",
                 reference.span,
                 ".last can be used in theta and step only",
             )
-        what = ".".join(reference.names)
-        hint = nearest(first, self.known) or (f"it has {listed(list(self.known)[:12], 'and')}" if self.known else None)
+        hint = nearest(what, self.known) or nearest(reference.names[0], self.known)
+        hint = hint or (f"it has {listed(list(self.known)[:12], 'and')}" if self.known else None)
         return self.source.mistake(f"the stream has no attribute {quoted(what)}", reference.span, hint)
 
 
@@ -204,29 +214,36 @@ class _OpenParameters(Parameters):
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """The attributes of a stream: expressions by name. With `open_at`, any other name is an attribute too."""
+    """The attributes of a stream: expressions by name. `open` has the slots whose attributes are unknown, by the prefix
+    of their names: after it, any other name is an attribute too."""
 
     named: Mapping[str, Bound]
-    open_at: int | None = None
+    open: Mapping[str, int] = field(default_factory=dict)
 
     def __call__(self, name: str) -> Bound | None:
         if name in self.named:
             return self.named[name]
-        if self.open_at is not None and name != "DUR":
-            return Attribute(self.open_at, (name,), type=UNKNOWN)
-        return None
+        prefix = max((one for one in self.open if name.startswith(one)), key=len, default=None)
+        if prefix is None or name == "DUR":
+            return None
+        return Attribute(self.open[prefix], tuple(name.removeprefix(prefix).split(".")), type=UNKNOWN)
 
     def over(self, below: _Columns) -> _Columns:
         """These attributes, and those of the instance that they do not replace."""
-        if self.open_at is None:
-            return _Columns({**below.named, **self.named}, below.open_at)
-        # The event's columns are unknown: a name that the user gave to an attribute of the instance means that
-        # attribute.
-        return _Columns({**below.named, **self.named}, self.open_at)
+        # Where the event's columns are unknown, a name that the user gave to an attribute of the instance means that
+        # attribute, unless it has the alias of the event's stream.
+        aliases = tuple(prefix for prefix in self.open if prefix)
+        kept = {name: value for name, value in below.named.items() if not name.startswith(aliases)}
+        return _Columns({**kept, **self.named}, {**below.open, **self.open})
 
     def moved(self, source: int, target: int) -> _Columns:
         named = {name: moved(value, source, target) for name, value in self.named.items()}
-        return _Columns(named, target if self.open_at == source else self.open_at)
+        return _Columns(named, {prefix: target if slot == source else slot for prefix, slot in self.open.items()})
+
+    def under(self, alias: str) -> _Columns:
+        """These attributes with the alias of their stream before their names."""
+        named = {f"{alias}.{name}": value for name, value in self.named.items()}
+        return _Columns(named, {f"{alias}.{prefix}": slot for prefix, slot in self.open.items()})
 
 
 class _Binder:
@@ -257,12 +274,12 @@ class _Binder:
     def _branches(self, expression: Stream, top: Stream) -> tuple[Branch, ...]:
         if expression in self.derived and expression is not top and expression != top:
             number = self.derived.index(expression)
-            columns, opened = self._derived_columns(number, 0)
-            return (Branch(Operand(Source(derived=number)), columns=columns.named, open_slot=opened),)
+            columns = self._derived_columns(number, 0)
+            return (Branch(Operand(Source(derived=number)), columns=columns.named, open=columns.open),)
         match expression:
             case Base():
                 columns = self._base_columns(expression, 0)
-                return (Branch(Operand(Source(base=expression)), columns=columns.named, open_slot=columns.open_at),)
+                return (Branch(Operand(Source(base=expression)), columns=columns.named, open=columns.open),)
             case Union(left=left, right=right):
                 return self._union(expression, self._branches(left, top), self._branches(right, top))
             case Next(left=left, right=right, theta=theta):
@@ -285,7 +302,7 @@ class _Binder:
             declared = {name: parse_type(text) for name, text in base.columns}
             attributes = declared if attributes is None else _compared(base, declared, attributes)
         if attributes is None:
-            return _Columns({}, component)
+            return _Columns({}, {"": component})
         time, kind = self.hidden
         hidden = {time, base.start, kind if base.type is not None else None}
         return _Columns({n: Attribute(component, (n,), type=t) for n, t in attributes.items() if n not in hidden})
@@ -296,7 +313,11 @@ class _Binder:
         if base.type is not None:
             declared = self.catalog.declared
             if declared is not None and self.catalog.common is None and base.type not in declared:
-                raise QueryError(f"there is no event type {quoted(base.type)}", hint=nearest(base.type, declared))
+                raise QueryError(
+                    f"there is no event type {quoted(base.type)}",
+                    **_place(base.type, base),
+                    hint=nearest(base.type, declared),
+                )
             return self.catalog.attributes(base.type)
         if self.catalog.declared is None:
             return self.catalog.common
@@ -307,11 +328,10 @@ class _Binder:
             shared = dict(here)
         return shared
 
-    def _derived_columns(self, number: int, component: int) -> tuple[_Columns, int | None]:
+    def _derived_columns(self, number: int, component: int) -> _Columns:
         stream = self.streams[number]
         named: dict[str, Bound] = {n: Attribute(component, (n,), type=t) for n, t in stream.columns.items()}
-        opened = component if stream.branches[0].open_slot is not None else None
-        return _Columns(named, opened), opened
+        return _Columns(named, dict.fromkeys(stream.branches[0].open, component))
 
     def _operand(self, expression: Stream) -> tuple[Operand, _Columns]:
         """A right operand: unary operators over a source, as conditions on the current event."""
@@ -325,16 +345,16 @@ class _Binder:
         if isinstance(expression, Base):
             return Operand(Source(base=expression)), self._base_columns(expression, CURRENT)
         number = self.derived.index(expression)
-        return Operand(Source(derived=number)), self._derived_columns(number, CURRENT)[0]
+        return Operand(Source(derived=number)), self._derived_columns(number, CURRENT)
 
     # ── Unary operators ────────────────────────────────────────────────────────────────────────────
 
     def _unary(self, branch: Branch, operator: Stream) -> Branch:
-        columns = _Columns(branch.columns, branch.open_slot)
+        columns = _Columns(branch.columns, branch.open)
         last = len(branch.steps)
         names = self._names("", columns, None, columns.named, 0, last)
         columns, condition = self._applied(operator, columns, names)
-        branch = replace(branch, columns=columns.named, open_slot=columns.open_at)
+        branch = replace(branch, columns=columns.named, open=columns.open)
         return branch if condition is None else self._with_condition(branch, condition)
 
     def _with_condition(self, branch: Branch, condition: Bound) -> Branch:
@@ -361,7 +381,9 @@ class _Binder:
                 return self._renamed(columns, dict(pairs), operator), None
             case Extend(values=values):
                 more = {name: self._value(text, names) for name, text in values}
-                return _Columns({**columns.named, **more}, columns.open_at), None
+                return _Columns({**columns.named, **more}, columns.open), None
+            case Alias(name=name):
+                return columns.under(name), None
         raise AssertionError(f"{operator!r} is not unary")
 
     def _renamed(self, columns: _Columns, new: Mapping[str, str], operator: Stream) -> _Columns:
@@ -375,24 +397,24 @@ class _Binder:
             if target in named:
                 raise QueryError(
                     f"{quoted(name)} cannot be renamed to {quoted(target)}: the stream has such an attribute already",
-                    text=written(operator),
+                    **_place(next(old for old in new if old == name), operator),
                     hint=f"project it away first, or rename {quoted(target)} as well",
                 )
             value = found[name]
             assert value is not None
             named[target] = value
-        return _Columns(named, columns.open_at)
+        return _Columns(named, columns.open)
 
     def _must_have(self, columns: _Columns, name: str, operator: Stream) -> None:
         if columns(name) is None:
             hint = nearest(name, columns.named) or f"it has {listed(list(columns.named)[:12], 'and')}"
-            raise QueryError(f"the stream has no attribute {quoted(name)}", text=written(operator), hint=hint)
+            raise QueryError(f"the stream has no attribute {quoted(name)}", **_place(name, operator), hint=hint)
 
     # ── Binary operators ───────────────────────────────────────────────────────────────────────────
 
     def _union(self, union: Union, left: tuple[Branch, ...], right: tuple[Branch, ...]) -> tuple[Branch, ...]:
         branches = (*left, *right)
-        if any(branch.open_slot is not None for branch in branches):
+        if any(branch.open for branch in branches):
             return branches
         expected = left[0].columns
         for branch in right:
@@ -422,12 +444,12 @@ class _Binder:
 
     def _next(self, branch: Branch, operand: Operand, event: _Columns, theta: str | None) -> Branch:
         slot = len(branch.steps) + 1
-        before = _Columns(branch.columns, branch.open_slot)
+        before = _Columns(branch.columns, branch.open)
         joint = event.over(before)
         tests = self._theta(theta, joint, before, event)
         columns = joint.moved(CURRENT, slot)
         step = Step(Operator.NEXT, operand, (model.Iteration(theta=tests),), len(branch.register_types))
-        return replace(branch, steps=(*branch.steps, step), columns=columns.named, open_slot=columns.open_at)
+        return replace(branch, steps=(*branch.steps, step), columns=columns.named, open=columns.open)
 
     def _theta(self, theta: str | None, joint: _Columns, before: _Columns, event: _Columns) -> tuple[Bound, ...]:
         if theta is None:
@@ -438,7 +460,7 @@ class _Binder:
     def _fold(self, branch: Branch, operand: Operand, event: _Columns, fold: Fold) -> Branch:
         slot = len(branch.steps) + 1
         first_register = len(branch.register_types)
-        before = self._first_values(_Columns(branch.columns, branch.open_slot), fold, slot - 1)
+        before = self._first_values(_Columns(branch.columns, branch.open), fold, slot - 1)
         first, after = self._iteration(fold, before, event)
         registers: dict[str, Type] = {}
         for _ in range(_ITERATIONS_MAX):
@@ -448,7 +470,7 @@ class _Binder:
                 odd = sorted(set(again.named) ^ set(after.named))[0]
                 raise QueryError(
                     f"all iterations of fold(…) must give the same attributes; {quoted(odd)} is missing in some",
-                    text=written(fold.step),
+                    **_place(_said(fold.step), fold.step),
                     hint="keep in the step what theta and step read",
                 )
             if not self._widen_registers(after, again, carried, registers, slot):
@@ -456,7 +478,7 @@ class _Binder:
         else:
             raise QueryError(
                 "the attributes of fold(…) must keep their types from one iteration to the next",
-                text=written(fold.step),
+                **_place(_said(fold.step), fold.step),
             )
         typing = self._typing("")
         names = list(registers)
@@ -469,7 +491,7 @@ class _Binder:
             branch,
             steps=(*branch.steps, step),
             columns=carried.named,
-            open_slot=carried.open_at,
+            open=carried.open,
             register_types=(*branch.register_types, *registers.values()),
         )
 
@@ -479,11 +501,11 @@ class _Binder:
             if name in before.named:
                 raise QueryError(
                     f"first= cannot give {quoted(name)}: the stream has this attribute, and its value is the first",
-                    text=text,
+                    **_place(text, None),
                     hint="leave it out, or rename the attribute of the stream",
                 )
             given[name] = self._value(text, self._names(text, before, None, before.named, 0, last))
-        return _Columns({**before.named, **given}, before.open_at)
+        return _Columns({**before.named, **given}, before.open)
 
     def _iteration(self, fold: Fold, before: _Columns, event: _Columns) -> tuple[model.Iteration, _Columns]:
         """One iteration from an instance with these attributes: the tests, and the attributes after the step."""
@@ -509,7 +531,7 @@ class _Binder:
         for number, (name, kind) in enumerate(registers.items()):
             named[name] = register(first_register + number, kind)
         ordered = {name: named[name] for name in after.named}
-        return _Columns(ordered, slot if after.open_at == CURRENT else after.open_at)
+        return _Columns(ordered, after.moved(CURRENT, slot).open)
 
     def _widen_registers(
         self, after: _Columns, again: _Columns, carried: _Columns, registers: dict[str, Type], slot: int
@@ -542,13 +564,13 @@ class _Binder:
         first: int,
         last: int,
     ) -> _Names:
-        return _Names(mistakes.Source(text), now, before, known, model.duration(first, last, self._time))
+        return _Names(mistakes.Source(source_of(text)), now, before, known, model.duration(first, last, self._time))
 
     def _typing(self, text: str) -> Typing:
-        return Typing(mistakes.Source(text), self.catalog.time)
+        return Typing(mistakes.Source(source_of(text)), self.catalog.time)
 
     def _expressions(self, text: str, names: _Names) -> Expressions:
-        source = mistakes.Source(text)
+        source = mistakes.Source(source_of(text))
         here: Any = replace(names, source=source)
         return Expressions(source, here, Typing(source, self.catalog.time), self._parameters, Place.WHERE, {})
 
@@ -561,8 +583,24 @@ class _Binder:
     def _small(self, expression: Bound, text: str) -> Bound:
         # An attribute that is extended repeatedly is substituted where it is used, which could double it each time.
         if sum(1 for _ in parts(expression)) > _PARTS_MAX:
-            raise QueryError("this expression is too large once its attributes are filled in", text=text)
+            raise QueryError("this expression is too large once its attributes are filled in", text=source_of(text))
         return expression
+
+
+def _place(given: str, operator: Stream | None) -> dict[str, Any]:
+    """Where an error is: the place of a name or an expression in the text of a query, or else in an operator."""
+    if isinstance(given, Placed):
+        return {"text": given.source, "start": given.span.start, "end": given.span.end}
+    return {"text": given if operator is None else written(operator)}
+
+
+def _said(step: Stream) -> str:
+    """The first expression of a step."""
+    for operator in _operators_of(step):
+        match operator:
+            case Select(condition=text) | Extend(values=((_, text), *_)):
+                return text
+    return ""
 
 
 def _operators_of(step: Stream) -> Iterator[Stream]:
@@ -603,7 +641,7 @@ class AlgebraQuery:
 
     @property
     def text(self) -> str:
-        return repr(self.expression)
+        return to_text(self.expression)
 
     @property
     def event_types(self) -> set[str]:

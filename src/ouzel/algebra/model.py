@@ -13,6 +13,7 @@ from enum import Enum
 from typing import ClassVar
 
 from ouzel.algebra.streams import Base, Stream
+from ouzel.algebra.text import to_text
 from ouzel.bind.model import (
     INT,
     Attribute,
@@ -86,8 +87,9 @@ class Branch:
     start: Operand
     steps: tuple[Step, ...] = ()
     columns: Mapping[str, Bound] = field(default_factory=dict)
-    # The schema is unknown: names that are not in `columns` are assumed to be attributes of this slot.
-    open_slot: int | None = None
+    # The schema is unknown: names that are not in `columns` are assumed to be attributes of these slots, each after a
+    # prefix: "a." for a stream with the alias a.
+    open: Mapping[str, int] = field(default_factory=dict)
     register_types: tuple[Type, ...] = ()
 
 
@@ -158,7 +160,7 @@ class BoundAlgebra:
 
     @property
     def text(self) -> str:
-        return repr(self.expression)
+        return to_text(self.expression)
 
 
 def register(number: int, kind: Type) -> Attribute:

@@ -14,6 +14,7 @@ from typing import Any
 from ouzel.algebra.binding import bind
 from ouzel.algebra.streams import (
     UNARY,
+    Alias,
     Extend,
     Fold,
     Next,
@@ -26,6 +27,7 @@ from ouzel.algebra.streams import (
 )
 from ouzel.bind.model import Catalog
 from ouzel.lang import format_expression
+from ouzel.lang.stream_syntax import reference_to
 from ouzel.lang.syntax import NOWHERE, Expr, Logical, Node, Reference
 
 
@@ -78,7 +80,7 @@ class _Rule:
     def _columns(self, below: Stream) -> tuple[str, ...] | None:
         """The attributes of a stream, in order; None if they are not all known."""
         (*_, stream) = bind(below, self.catalog, time=self.time, type=self.type).streams
-        return None if stream.branches[0].open_slot is not None else tuple(stream.columns)
+        return None if stream.branches[0].open else tuple(stream.columns)
 
     def _row(
         self, row: list[Stream], below: Stream, columns: tuple[str, ...] | None, *, in_step: bool = False
@@ -132,6 +134,10 @@ class _Meaning:
                     self._left.add(old)
                 self._values |= found
                 self._gone -= set(found)
+            case Alias(name=alias):
+                if self._passes_others:
+                    raise _InTheWay
+                self.apply(Rename(operator, tuple((name, f"{alias}.{name}") for name in self._values)))
             case Project(names=kept):
                 self._values = {name: self._value(name) for name in dict.fromkeys(kept)}
                 self._passes_others, self._gone = False, set()
@@ -149,13 +155,16 @@ class _Meaning:
         return made
 
     def _reference(self, reference: Reference) -> Expr:
-        name, *rest = reference.names
-        if self._in_step and rest == ["last"]:
+        if self._in_step and reference.names[1:] and reference.names[-1] == "last":
             return reference
-        if name == "DUR" and not rest:
+        if reference.names == ("DUR",):
             if "DUR" in self._values:
                 raise _InTheWay
             return reference
+        starts = _starts(reference)
+        if any(name in self._gone for name, _ in starts):
+            raise _InTheWay
+        name, rest = next((start for start in starts if start[0] in self._values), starts[-1])
         value = self._value(name)
         if not rest:
             return value
@@ -168,7 +177,7 @@ class _Meaning:
         made = below
         if self._conditions:
             condition = self._conditions[0] if len(self._conditions) == 1 else _all(self._conditions)
-            made = Select(made, format_expression(condition))
+            made = Select(made, _said(condition))
         renamed = self._renamed()
         if renamed:
             made = Rename(made, tuple(renamed.items()))
@@ -180,8 +189,8 @@ class _Meaning:
             )
         }
         if extended:
-            said = {name: _renamed_in(value, renamed, self._in_step) for name, value in extended.items()}
-            written = [(name, format_expression(value)) for name, value in said.items()]
+            values = {name: _renamed_in(value, renamed, self._in_step) for name, value in extended.items()}
+            written = [(name, _said(value)) for name, value in values.items()]
             made = Extend(made, tuple(written))
         if not self._passes_others:
             made = self._projected(made, renamed, extended)
@@ -225,6 +234,21 @@ def _named(name: str) -> Reference:
     return Reference((name,), span=NOWHERE)
 
 
+def _starts(reference: Reference) -> list[tuple[str, tuple[str, ...]]]:
+    """What may be the name of the attribute, the longest first, and the fields after it: `a.price` is one name if the
+    stream has the alias a."""
+    names = reference.names
+    return [(".".join(names[:count]), names[count:]) for count in range(len(names), 0, -1)]
+
+
+def _said(expression: Expr) -> str:
+    def change(reference: Reference) -> Expr:
+        parts = (part for name in reference.names for part in reference_to(name).names)
+        return replace(reference, names=tuple(parts))
+
+    return format_expression(_changed(expression, change))
+
+
 def _is_name(reference: Reference) -> bool:
     plain = reference.index is None and reference.default is None
     return plain and len(reference.names) == 1 and reference.names != ("DUR",)
@@ -234,10 +258,10 @@ def _renamed_in(expression: Expr, names: Mapping[str, str], in_step: bool) -> Ex
     """An expression over the attributes below, after some of them were renamed."""
 
     def change(reference: Reference) -> Expr:
-        first, *rest = reference.names
-        if first not in names or (in_step and rest == ["last"]):
+        if in_step and reference.names[1:] and reference.names[-1] == "last":
             return reference
-        return replace(reference, names=(names[first], *rest))
+        found = (replace(reference, names=(names[name], *rest)) for name, rest in _starts(reference) if name in names)
+        return next(found, reference)
 
     made: Expr = _changed(expression, change)
     return made

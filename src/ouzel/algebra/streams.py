@@ -7,7 +7,6 @@ input are known; that is at once if a stream declares them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
@@ -15,8 +14,34 @@ from typing import Any
 
 from ouzel.errors import InputError
 from ouzel.lang import parse_expression
+from ouzel.lang.syntax import Expr, Span
 
-parsed = lru_cache(maxsize=4096)(parse_expression)
+_parsed = lru_cache(maxsize=4096)(parse_expression)
+
+
+class Placed(str):
+    """A text from a place in a longer one, which errors show. It is equal to the same text from elsewhere."""
+
+    source: str
+    span: Span
+    # The tree of an expression, with its places in `source`.
+    tree: Expr | None
+
+    @classmethod
+    def of(cls, text: str, source: str, span: Span, tree: Expr | None = None) -> Placed:
+        made = cls(text)
+        made.source, made.span, made.tree = source, span, tree
+        return made
+
+
+def parsed(text: str) -> Expr:
+    """The syntax tree of an expression. Its places are those in `source_of(text)`."""
+    return text.tree if isinstance(text, Placed) and text.tree is not None else _parsed(text)
+
+
+def source_of(text: str) -> str:
+    """The text that errors about an expression show."""
+    return text.source if isinstance(text, Placed) else text
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -28,26 +53,37 @@ class Stream:
 
     def select(self, condition: str) -> Stream:
         """The events for which a condition is true (σ)."""
-        return _checked(Select(self, _text(condition, "select")))
+        return checked(Select(self, _text(condition, "select")))
 
     def project(self, names: Iterable[str]) -> Stream:
         """The events with these attributes only (π)."""
-        return _checked(Project(self, _names(names)))
+        return checked(Project(self, _names(names)))
 
     def rename(self, names: Mapping[str, str]) -> Stream:
         """The events with attributes renamed, `{"price": "low"}` (ρ)."""
         _mapping(names, "rename", '{"price": "low"}')
         if not all(isinstance(name, str) for pair in names.items() for name in pair):
             raise InputError(f"rename(…) must be given names as text, got {names!r}")
-        return _checked(Rename(self, tuple(names.items())))
+        return checked(Rename(self, tuple(names.items())))
+
+    def alias(self, name: str) -> Stream:
+        """The events with every attribute `x` renamed to `name.x` (ρ), so that streams keep their attributes apart.
+
+        >>> low, high = stream("Stock").alias("low"), stream("Stock").alias("high")
+        >>> low.next(high, "high.name = low.name").select("high.price > 2 * low.price")
+        Stock.alias('low').next(Stock.alias('high'), 'high.name = low.name').select('high.price > 2 * low.price')
+        """
+        if not isinstance(name, str) or not name:
+            raise InputError(f"alias(…) must be given a name as text, got {name!r}")
+        return checked(Alias(self, name))
 
     def extend(self, **values: str) -> Stream:
         """The events with further attributes, each an expression over the others (α)."""
-        return _checked(Extend(self, tuple((name, _text(text, "extend")) for name, text in values.items())))
+        return checked(Extend(self, tuple((name, _text(text, "extend")) for name, text in values.items())))
 
     def union(self, other: Stream) -> Stream:
         """The events of both streams, which must have the same attributes (∪)."""
-        return _checked(Union(self, _stream(other, "union")))
+        return checked(Union(self, checked_stream(other, "union")))
 
     def next(self, other: Stream, theta: str | None = None) -> Stream:
         """Each event together with the first event of another stream that follows it and satisfies theta (;θ).
@@ -55,7 +91,7 @@ class Stream:
         >>> quotes = stream("Stock")
         >>> rise = quotes.next(quotes.rename({"price": "later"}), "name = name.last AND later > 1.05 * price")
         """
-        return _checked(Next(self, _stream(other, "next"), None if theta is None else _text(theta, "next")))
+        return checked(Next(self, checked_stream(other, "next"), None if theta is None else _text(theta, "next")))
 
     def fold(
         self,
@@ -81,8 +117,8 @@ class Stream:
         if first is not None:
             _mapping(first, "first= in fold", '{"low": "price"}')
         given = tuple((name, _text(text, "fold")) for name, text in (first or {}).items())
-        return _checked(
-            Fold(self, _stream(other, "fold"), None if theta is None else _text(theta, "fold"), step, given)
+        return checked(
+            Fold(self, checked_stream(other, "fold"), None if theta is None else _text(theta, "fold"), step, given)
         )
 
 
@@ -119,6 +155,12 @@ class Rename(Stream):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class Alias(Stream):
+    input: Stream
+    name: str
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Extend(Stream):
     input: Stream
     values: tuple[tuple[str, str], ...]
@@ -146,7 +188,7 @@ class Fold(Stream):
     first: tuple[tuple[str, str], ...] = ()
 
 
-UNARY = (Select, Project, Rename, Extend)
+UNARY = (Select, Project, Rename, Alias, Extend)
 BINARY = (Union, Next, Fold)
 
 
@@ -205,6 +247,8 @@ def written(expression: Stream) -> str:
             return f"{written(below)}.project({list(names)!r})"
         case Rename(input=below, names=names):
             return f"{written(below)}.rename({dict(names)!r})"
+        case Alias(input=below, name=name):
+            return f"{written(below)}.alias({name!r})"
         case Extend(input=below, values=values):
             return f"{written(below)}.extend({', '.join(f'{n}={t!r}' for n, t in values)})"
         case Union(left=left, right=right):
@@ -222,7 +266,7 @@ def written(expression: Stream) -> str:
 # ── As plain data ──────────────────────────────────────────────────────────────────────────────────
 
 _OPERATORS: dict[str, type[Stream]] = {
-    cls.__name__.lower(): cls for cls in (Base, Iteration, Select, Project, Rename, Extend, Union, Next, Fold)
+    cls.__name__.lower(): cls for cls in (Base, Iteration, Select, Project, Rename, Alias, Extend, Union, Next, Fold)
 }
 # What older texts call an iteration.
 _OPERATORS["round"] = Iteration
@@ -249,52 +293,6 @@ def decode(body: Mapping[str, Any]) -> Stream:
         if name != "operator"
     }
     return _OPERATORS[body["operator"]](**values)
-
-
-def to_text(expression: Stream) -> str:
-    """The expression as a line of text, for a table of queries.
-
-    >>> from_text(to_text(stream("A").select("x > 1"))) == stream("A").select("x > 1")
-    True
-    """
-    return json.dumps(encode(_stream(expression, "to_text")), ensure_ascii=False)
-
-
-def from_text(text: str) -> Stream:
-    """The expression from a line of `to_text`. The text is checked, since it may come from someone else."""
-    try:
-        return _stream(_composed(decode(json.loads(text))), "from_text")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InputError(
-            f"this text is not an expression of the algebra as ouzel.algebra.to_text writes it: {error}"
-        ) from None
-
-
-def _composed(node: Stream) -> Stream:
-    """Compose a decoded expression again with the public methods, which check it."""
-    match node:
-        case Select(input=below, condition=condition):
-            return _composed(below).select(condition)
-        case Project(input=below, names=names):
-            return _composed(below).project(map(str, names))
-        case Rename(input=below, names=pairs):
-            return _composed(below).rename({str(old): str(new) for old, new in pairs})
-        case Extend(input=below, values=values):
-            return _composed(below).extend(**dict(values))
-        case Union(left=left, right=right):
-            return _composed(left).union(_composed(right))
-        case Next(left=left, right=right, theta=theta):
-            return _composed(left).next(_composed(right), theta)
-        case Fold(left=left, right=right, theta=theta, step=each, first=first):
-            return _composed(left).fold(_composed(right), theta, _composed(each), dict(first))
-        case Base(type=type_, columns=columns, start=start):
-            given = [value for value in (type_, start) if value is not None]
-            if not all(isinstance(value, str) for value in given):
-                raise TypeError("the event type and start= must be text")
-            return stream(type_, start=start, **dict(columns or ()))
-        case Iteration():
-            return node
-    raise TypeError(f"a {type(node).__name__} is not a stream")
 
 
 def _tuples(value: Any) -> Any:
@@ -324,7 +322,7 @@ def _mapping(given: Any, where: str, example: str) -> None:
         raise InputError(f"{where}(…) must be given a dictionary like {example}, got a {type(given).__name__}")
 
 
-def _stream(other: Any, where: str) -> Stream:
+def checked_stream(other: Any, where: str) -> Stream:
     if not isinstance(other, Stream) or _has_iteration(other):
         what = "a step" if isinstance(other, Stream) else f"a {type(other).__name__}"
         raise InputError(f"{where}(…) must be given a stream of ouzel.algebra, got {what}")
@@ -337,7 +335,7 @@ def _has_iteration(expression: Stream) -> bool:
 
 def _check_step(each: Any) -> None:
     below = each
-    while isinstance(below, UNARY):
+    while isinstance(below, UNARY) and not isinstance(below, Alias):
         below = below.input
     if not isinstance(below, Iteration):
         raise InputError(
@@ -345,7 +343,7 @@ def _check_step(each: Any) -> None:
         )
 
 
-def _checked(made: Stream) -> Stream:
+def checked(made: Stream) -> Stream:
     """The expression. If all its streams declare their columns, its names and types are checked now."""
     if _has_iteration(made) or not all(base.columns is not None for base in bases(made)):
         return made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,7 @@ from ouzel.cli.sources import find_sources, named_sources, read_tables
 from ouzel.cli.watch import watch_command
 from ouzel.errors import InputError, OuzelError
 from ouzel.lang import syntax
-from ouzel.lang.parser import is_row_pattern
+from ouzel.lang.parser import is_row_pattern, is_stream
 from ouzel.lang.statements import is_statement
 
 Files = Annotated[
@@ -71,7 +71,8 @@ def check_command(files: Files, asked: QueryOptions) -> None:
         width = max(map(len, found))
         console.print(Text.assemble(("ok", "bold green"), f"  {file.name}"))
         for name, query in found.items():
-            console.print(Text.assemble("    ", (name.ljust(width), "cyan"), f"  {summary(query.tree)}"))
+            line = summary(query.tree) if isinstance(query, ouzel.Query) else " ".join(query.text.split())
+            console.print(Text.assemble("    ", (name.ljust(width), "cyan"), f"  {line}"))
     if failed:
         raise typer.Exit(1)
 
@@ -187,11 +188,16 @@ def _show_changes(console: Console, file: QueryFile, formatted: str) -> None:
 def format_file(text: str) -> str:
     """The text in its standard form. Comments between queries are kept; a comment inside a query is an error, so that
     none is lost."""
-    script = lang.parse_script(text)
-    named = script.queries[0].name is not None
+    if is_stream(text):
+        statements: Sequence[Any] = (lang.parse_stream(text),)
+        write: Callable[[Any], str] = lang.format_stream
+    else:
+        statements = lang.parse_script(text).queries
+        named = statements[0].name is not None
+        write = (lambda one: lang.format_script(syntax.Script((one,)))) if named else lang.format_query
     blocks: list[str] = []
     done = 0
-    for query in script.queries:
+    for query in statements:
         if inside := comments_in(text, query.span.start, query.span.end):
             line = text.count("\n", 0, inside[0][0]) + 1
             raise FileError(f"the comment in line {line} is inside a query and would be lost; move it before the query")
@@ -200,8 +206,7 @@ def format_file(text: str) -> str:
             blocks[-1] += behind
         else:
             before = [behind.strip(), *before] if behind else before
-        body = lang.format_script(syntax.Script((query,))) if named else lang.format_query(query)
-        blocks.append("\n".join([*before, body.strip()]))
+        blocks.append("\n".join([*before, write(query).strip()]))
         done = query.span.end
     behind, after = _comments_between(text, done, len(text))
     blocks[-1] += behind

@@ -20,6 +20,8 @@ import typer
 import ouzel
 from ouzel import lang
 from ouzel.errors import OuzelError
+from ouzel.lang.parser import is_stream
+from ouzel.runtime.program import checked_expression
 
 STANDARD_INPUT = "-"
 
@@ -48,13 +50,15 @@ class QueryOptions:
     def params(self) -> dict[str, Any]:
         return dict(map(named_value, self.param or []))
 
-    def queries(self, given: str) -> dict[str, ouzel.Query]:
+    def queries(self, given: str) -> dict[str, Any]:
         """The queries of a file, a text or the standard input, by name."""
         return self.queries_of(QueryFile.read(given).text)
 
-    def queries_of(self, text: str) -> dict[str, ouzel.Query]:
-        """The queries of a text, by name."""
+    def queries_of(self, text: str) -> dict[str, Any]:
+        """The queries of a text, or the expression of the algebra that it is, by name."""
         declared, params = _declared(self.types), self.params
+        if is_stream(text):
+            return {"query": checked_expression(text, declared, params)}
         script = lang.parse_script(text)
         if len(script.queries) == 1 and script.queries[0].name is None:
             made = ouzel.query(text, declared, params)
@@ -68,11 +72,11 @@ class OneQueryOptions(QueryOptions):
 
     name: Annotated[str | None, typer.Option("--query", help="Which query of a script.")] = None
 
-    def one(self, given: str) -> ouzel.Query:
+    def one(self, given: str) -> Any:
         """The only query, or the named one of a script, in a file or a text."""
         return self.one_of(QueryFile.read(given).text)
 
-    def one_of(self, text: str) -> ouzel.Query:
+    def one_of(self, text: str) -> Any:
         """The only query of a text, or the named one."""
         found = self.queries_of(text)
         if self.name is None and len(found) == 1:

@@ -322,9 +322,9 @@ def cell(value: Any) -> str:
     return str(value)
 
 
-def what_comes_out(queries: dict[str, ouzel.Query]) -> str:
+def what_comes_out(queries: dict[str, Any]) -> str:
     """A row of an aggregate, or of OUTPUT COMPRESSED, represents many matches."""
-    trees = [query.tree for query in queries.values()]
+    trees = [query.tree for query in queries.values() if isinstance(query, ouzel.Query)]
     many = (
         tree.aggregates or (tree.output is not None and tree.output.form is OutputForm.COMPRESSED) for tree in trees
     )

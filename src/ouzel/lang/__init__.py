@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from ouzel.lang.formatter import format_expression, format_query, format_script
-from ouzel.lang.parser import parse, parse_expression, parse_script
+from ouzel.lang.formatter import format_expression, format_query, format_script, format_stream
+from ouzel.lang.parser import parse, parse_expression, parse_script, parse_stream
 
-__all__ = ["format_expression", "format_query", "format_script", "parse", "parse_expression", "parse_script"]
+__all__ = [
+    "format_expression",
+    "format_query",
+    "format_script",
+    "format_stream",
+    "parse",
+    "parse_expression",
+    "parse_script",
+    "parse_stream",
+]

@@ -9,6 +9,8 @@ from dataclasses import replace
 from decimal import Decimal
 
 from ouzel.lang import syntax
+from ouzel.lang.stream_lexer import KEYWORDS as STREAM_KEYWORDS
+from ouzel.lang.stream_syntax import Operation, Pipeline, Source, reference_to
 from ouzel.lang.syntax import Component, Expr, Group, Index, IndexKind, Notation, Query, Script, check_depth
 from ouzel.lang.vocabulary import AGGREGATE_WORDS, NAME, QUOTED_WORDS, TYPE_NAME
 
@@ -83,6 +85,19 @@ def format_expression(expression: Expr) -> str:
     """
     check_depth(expression)
     return _text(expression)
+
+
+def format_stream(stream: Pipeline) -> str:
+    """An expression of the algebra as text, one clause per line.
+
+    >>> from ouzel.lang.parser import parse_stream
+    >>> print(format_stream(parse_stream("stream Stock a next (Stock where vol>9) b on b.price>a.price")))
+    STREAM  Stock a
+    NEXT    (Stock WHERE vol > 9) b ON b.price > a.price
+    """
+    check_depth(stream)
+    first = _clause("STREAM", _stream(replace(stream, operations=())))
+    return "\n".join([first, *(_clause(one.keyword, _operation_body(one)) for one in stream.operations)])
 
 
 # ── Names ──────────────────────────────────────────────────────────────────────────────────────────
@@ -219,6 +234,69 @@ def _returns(returns: syntax.Return) -> str:
         case (syntax.Item(expression=syntax.Call(), alias=None),):
             return f"({items})"  # Otherwise the function would be read as the name of the event.
     return items
+
+
+# ── Streams ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _stream(stream: Pipeline) -> str:
+    """A stream as an operand: in parentheses if there is more than a source."""
+    source = stream.source
+    text = _source(source) if isinstance(source, Source) else f"({_pipeline(source)})"
+    if stream.alias is not None:
+        is_keyword = stream.alias.upper() in STREAM_KEYWORDS
+        text += f" {_quoted(stream.alias) if is_keyword else _name(stream.alias)}"
+    return f"({_pipeline(stream)})" if stream.operations else text
+
+
+def _pipeline(stream: Pipeline) -> str:
+    first = _stream(replace(stream, operations=()))
+    return " ".join([first, *(f"{one.keyword} {_operation_body(one)}" for one in stream.operations)])
+
+
+def _source(source: Source) -> str:
+    text = "ANY" if source.type is None else _type(source.type)
+    if source.columns:
+        text += f" ({', '.join(f'{_column_name(name)} {_column_type(kind)}' for name, kind in source.columns)})"
+    return text if source.start is None else f"{text} START {_attribute(source.start)}"
+
+
+def _column_name(name: str) -> str:
+    # Before a type in quotes, or after a parenthesis, these words are not names.
+    special = name.upper() in ("DATE", "TIMESTAMP", "INTERVAL", "ESCAPE", "DISTINCT")
+    return _quoted(name) if special else _name(name)
+
+
+def _column_type(kind: str) -> str:
+    is_word = NAME.fullmatch(kind) and kind.upper() not in QUOTED_WORDS | STREAM_KEYWORDS
+    return kind if is_word else _string(kind)
+
+
+def _attribute(name: str) -> str:
+    return _reference(reference_to(name))
+
+
+def _operation_body(operation: Operation) -> str:
+    values = ", ".join(
+        _text(item.expression) + ("" if item.alias is None else f" AS {_attribute(item.alias)}")
+        for item in operation.items
+    )
+    match operation.keyword:
+        case "WHERE":
+            assert operation.condition is not None
+            return _condition(operation.condition)
+        case "PROJECT" | "RENAME" | "EXTEND":
+            return values or "()"
+    assert operation.operand is not None
+    text = _stream(operation.operand)
+    text += "" if operation.condition is None else f" ON {_text(operation.condition)}"
+    text += f" FIRST {values}" if values else ""
+    match operation.step:
+        case ():
+            return text
+        case (Operation(keyword="WHERE", condition=syntax.Expr() as condition),):
+            return f"{text} WHILE {_text(condition)}"
+    return f"{text} STEP ({' '.join(f'{one.keyword} {_operation_body(one)}' for one in operation.step)})"
 
 
 # ── Expressions ────────────────────────────────────────────────────────────────────────────────────

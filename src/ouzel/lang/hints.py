@@ -169,6 +169,8 @@ def _from_elsewhere(before: str, written: str, after: str) -> str | None:
 
 def _for_another_language(text: str) -> str | None:
     """The hint for a text that does not begin as a query."""
+    if re.match(r"STREAM\b", text, re.I):
+        return "ouzel.algebra.from_text reads an expression of the algebra; match, Engine and QuerySet take its text"
     if re.search(r"\bMATCH_RECOGNIZE\b", text, re.I):
         return "ouzel.sql runs SQL with MATCH_RECOGNIZE"
     if re.search(r"\bbegin\s*\(|\bPattern\s*\.", text):

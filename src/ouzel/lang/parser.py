@@ -10,10 +10,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ouzel.errors import QueryError
-from ouzel.lang import row_lexer
+from ouzel.lang import row_lexer, stream_lexer
 from ouzel.lang.hints import BEGINNING, hint_for
 from ouzel.lang.lexer import END_OF_TEXT, Token, shorten, tokenize
 from ouzel.lang.row_syntax import RowPattern
+from ouzel.lang.stream_syntax import Pipeline
 from ouzel.lang.syntax import QUERY_CHARACTERS_MAX, SCRIPT_CHARACTERS_MAX, Expr, Query, Script, Span, check_depth
 from ouzel.lang.vocabulary import CLAUSE_KEYWORDS
 
@@ -125,6 +126,25 @@ def parse_row_pattern(text: str) -> RowPattern:
         raise QueryError(error.message, text=text, start=error.start, end=error.end, hint=error.hint) from None
 
 
+def is_stream(text: str) -> bool:
+    """Whether a text is an expression of the algebra and not a query.
+
+    >>> is_stream("-- rises\\nstream Stock a"), is_stream("STREAM: PATTERN SEQ(A a)")
+    (True, False)
+    """
+    return _STREAM.match(text) is not None
+
+
+def parse_stream(text: str) -> Pipeline:
+    """An expression of the algebra.
+
+    >>> [one.keyword for one in parse_stream("STREAM Stock a WHERE a.price > 3 NEXT Stock b").operations]
+    ['WHERE', 'NEXT']
+    """
+    stream: Pipeline = next(_parsed(text, "stream", QUERY_CHARACTERS_MAX))
+    return stream
+
+
 def _parsed(text: str, start: str, characters_max: int) -> Iterator[Any]:
     """The trees of all statements, one after another."""
     if not isinstance(text, str):
@@ -144,7 +164,7 @@ def _parsed(text: str, start: str, characters_max: int) -> Iterator[Any]:
             found = True
             yield tree
         if not found:
-            hint = "write PATTERN (A B+)" if start == "row_pattern" else BEGINNING
+            hint = _BEGINNINGS.get(start, BEGINNING)
             raise QueryError("the text is empty", hint=hint)
     except QueryError as error:
         if error.text is not None or error.start is None:
@@ -155,7 +175,8 @@ def _parsed(text: str, start: str, characters_max: int) -> Iterator[Any]:
 def _statements(text: str, start: str) -> Iterator[Any]:
     from lark.exceptions import UnexpectedToken
 
-    tokens = row_lexer.tokenize(text) if start == "row_pattern" else tokenize(text, queries=start == "query")
+    lexers = {"row_pattern": row_lexer.tokenize, "stream": stream_lexer.tokenize}
+    tokens = lexers[start](text) if start in lexers else tokenize(text, queries=start == "query")
     for token in tokens:
         if token.type == END_OF_TEXT:
             return
@@ -179,29 +200,31 @@ def _statements(text: str, start: str) -> Iterator[Any]:
 @cache
 def _grammar(start: str) -> Lark:
     # Lark and the builder are loaded when the first text is parsed, so that importing the language costs nothing.
-    from ouzel.lang.tables import QUERIES, ROW_PATTERNS, load_parser
+    from ouzel.lang.tables import LANGUAGES, load_parser
 
-    return load_parser(ROW_PATTERNS if start == "row_pattern" else QUERIES)
+    return load_parser(next(language for language in LANGUAGES if start in language.starts))
 
 
 # ── What is said about a token that does not fit ───────────────────────────────────────────────────
 
 _FIRST_WORDS = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(\w+\s+\w+)", re.DOTALL)
 _MATCH_RECOGNIZE = re.compile(r"\s*MATCH_RECOGNIZE\s*\(", re.IGNORECASE)
-_OPENERS = frozenset({"LPAR", "LBRACE", "INDEX", "DEFAULT", "EQUIVALENCE"})
+_STREAM = re.compile(r"\ufeff?(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*STREAM\b(?!\s*:)", re.IGNORECASE | re.DOTALL)
+_BEGINNINGS = {"row_pattern": "write PATTERN (A B+)", "stream": "an expression begins with STREAM Type"}
+_OPENERS = frozenset({"LPAR", "LBRACE", "INDEX", "DEFAULT", "EQUIVALENCE", "OPEN", "STEP"})
 _CLOSERS = frozenset({"RPAR", "RBRACE", "RSQB"})
 _OPERANDS = frozenset(
     {"NAME", "NUMBER", "STRING", "PERCENT", "DURATION", "TEMPORAL", "PARAMETER", "TRUE", "FALSE", "NULL", "CASE"}
     | {"LPAR", "MINUS", "NOT", "EQUIVALENCE", "RUNNING", "FINAL"}
 )
-_CLAUSES = frozenset(CLAUSE_KEYWORDS.values())
+_CLAUSES = frozenset(CLAUSE_KEYWORDS.values()) | stream_lexer.KEYWORDS
 # Keywords that users may have meant as the name of an attribute or a type.
 _NAMELIKE = _CLAUSES | {"IN", "IS", "LIKE", "BETWEEN", "AS"}
 _WORDS = {
     "NAME": "a name", "NUMBER": "a number", "STRING": "a string", "DURATION": "a duration", "PERCENT": "a percentage",
     "PARAMETER": "a parameter", "EQUAL": "=", "LPAR": "(", "RPAR": ")", "LBRACE": "{", "RBRACE": "}", "RSQB": "]",
     "COMMA": "a comma", "DOT": ".", "DOTDOT": "..", "PLUS": "+", "MINUS": "-", "STAR": "*", "EVENT_NAME": "a name",
-    "QUESTION": "?", "BAR": "|", "CARET": "^", "DOLLAR": "$", "EXCLUDE": "{-", "EXCLUDE_END": "-}",
+    "OPEN": "(", "QUESTION": "?", "BAR": "|", "CARET": "^", "DOLLAR": "$", "EXCLUDE": "{-", "EXCLUDE_END": "-}",
     END_OF_TEXT: "the end",
 }  # fmt: skip
 # These can always follow an operand; naming them would hide the others.
@@ -242,7 +265,8 @@ def _refuse(text: str, token: Token, accepted: set[str], opened: list[Token], st
     elif (END_OF_TEXT in accepted or "QUERY_NAME" in accepted) and not opened:
         place = "" if "QUERY_NAME" in accepted else " after the end of the clause"
         message = f"unexpected {shorten(written)}{place}"
-        near = get_close_matches(written.upper(), CLAUSE_KEYWORDS, 1, 0.7)
+        keywords = stream_lexer.KEYWORDS if start == "stream" else CLAUSE_KEYWORDS
+        near = get_close_matches(written.upper(), keywords, 1, 0.7)
         if near and written.upper() != near[0]:
             hint = f"did you mean {near[0]}?"
         elif near:
@@ -261,12 +285,14 @@ def _refuse(text: str, token: Token, accepted: set[str], opened: list[Token], st
     elif "NAME" in accepted and token.type in _NAMELIKE and written.isalpha():
         hint = f'{written} is a keyword; a name is quoted: "{written}"'
     elif forgotten:
-        bracket = text[opened[-1].start]
-        error = QueryError("", text=text, start=opened[-1].start)
+        opening = opened[-1].end - 1
+        bracket, error = text[opening], QueryError("", text=text, start=opening)
         hint = f"the {bracket} of line {error.line}, column {error.column} is still open"
     before, after = text[: token.start], text[token.end :]
     if start == "row_pattern":
         hint = row_lexer.hint_for(before, written, accepted) or hint
+    elif start == "stream":
+        hint = stream_lexer.hint_for(before, written, accepted) or hint
     else:
         hint = hint_for(before, written, after, accepted) or hint
     if "QUERY_NAME" in accepted:
@@ -287,7 +313,7 @@ def _expected(accepted: set[str]) -> str:
     elif accepted >= {"AND", "PLUS"}:
         words.append("an operator")
         accepted = accepted - _OPERATORS
-    if accepted >= {"WITHIN", "RETURN"}:
+    if accepted >= {"WITHIN", "RETURN"} or accepted >= {"WHERE", "UNION"}:
         words.append("another clause")
         accepted = accepted - _CLAUSES
     if accepted >= {"NAME", "ANY"}:

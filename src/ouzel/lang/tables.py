@@ -19,6 +19,7 @@ from lark.lexer import Lexer
 from ouzel.errors import StateError
 from ouzel.lang.builder import Builder
 from ouzel.lang.row_builder import RowBuilder
+from ouzel.lang.stream_builder import StreamBuilder
 from ouzel.sealing import TABLES, seal, unseal
 
 
@@ -42,6 +43,8 @@ class Language(NamedTuple):
 
 QUERIES = Language("grammar", ("query", "expression"), Builder)
 ROW_PATTERNS = Language("row_patterns", ("row_pattern",), RowBuilder)
+STREAMS = Language("streams", ("stream",), StreamBuilder)
+LANGUAGES = (QUERIES, ROW_PATTERNS, STREAMS)
 
 
 class NoLexer(Lexer):
@@ -95,5 +98,5 @@ if __name__ == "__main__":
     # Use the module's real name, where unpickling looks for the stored classes.
     from ouzel.lang import tables
 
-    for language in (tables.QUERIES, tables.ROW_PATTERNS):
+    for language in tables.LANGUAGES:
         Path(__file__).with_name(language.stored).write_bytes(tables.stored_form(language))

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from ouzel.algebra.binding import AlgebraQuery
 from ouzel.algebra.streams import Stream
+from ouzel.algebra.text import to_text
 from ouzel.bind.model import BoundQuery
 from ouzel.errors import InputError, OuzelError, QueryError
 from ouzel.loss import LossModel
@@ -26,13 +27,16 @@ from ouzel.query_set.registry import (
     Pending,
     PendingQuery,
     PendingTemplate,
+    Template,
     check_id,
     digest_of,
+    filled,
     naming,
     plain_ids,
     prepared_query,
     share_of,
     stored_id,
+    template_of,
     without,
 )
 from ouzel.query_set.segments import some
@@ -153,19 +157,17 @@ class QuerySet(Feeder[Any]):
             raise
 
     @completed
-    def add_template(self, name: str, template: Stream, rows: Any, *, id: str = "id", owner: str | None = None) -> None:
+    def add_template(
+        self, name: str, template: Stream | str, rows: Any, *, id: str = "id", owner: str | None = None
+    ) -> None:
         """Register one query for each row of a table of parameters, which fill `:name` in the template.
 
-        A test that only some of the queries make is written `(:low IS NULL OR price >= :low)`.
+        The template is an expression of the algebra, or the text of one or of a query. A test that only some of the
+        queries make is written `(:low IS NULL OR price >= :low)`.
         """
         self._must_be_open()
         if not isinstance(name, str):
             raise InputError(f"the name of a template must be text, got {name!r}")
-        if not isinstance(template, Stream):
-            raise InputError(
-                "a template must be an expression of ouzel.algebra; add queries as text with add(…, params=…), "
-                "or as a table of texts with add_table"
-            )
         table, ids = parameter_table(rows, id)
         if not len(ids):
             return
@@ -175,11 +177,12 @@ class QuerySet(Feeder[Any]):
             owners = table.column(owner).to_pylist()
             table = table.drop_columns([owner])
         self._check_free(ids)
+        made = template_of(name, template, table)
         if self._session is None:
             self._places |= dict.fromkeys(plain_ids(ids))
-            self._registrations.append(PendingTemplate(name, template, table, ids, owners))
+            self._registrations.append(PendingTemplate(name, made, table, ids, owners))
             return
-        self._register_template(name, template, table, ids, owners)
+        self._register_template(name, made, table, ids, owners)
 
     @completed
     def remove(self, id: Any = None, *, owner: Any = None) -> int:
@@ -338,14 +341,16 @@ class QuerySet(Feeder[Any]):
             self._bound_session().unseen.expect(named_by(group))
 
     def _register_template(
-        self, name: str, template: Stream, table: pa.Table, ids: Sequence[Any], owners: Sequence[Any] | None
+        self, name: str, template: Template, table: pa.Table, ids: Sequence[Any], owners: Sequence[Any] | None
     ) -> None:
         session = self._bound_session()
-        group = session.merged.template(name, template, table, ids, owners, session.watermark)
+        group = None
+        if isinstance(template, Stream):
+            group = session.merged.template(name, template, table, ids, owners, session.watermark)
         if group is None:
             whose = owners or [None] * len(ids)
-            for one, row, owner in zip(ids, table.to_pylist(), whose, strict=True):
-                self._register(one, AlgebraQuery(str(one), template, row), owner, {})
+            for one, row, owner in zip(plain_ids(ids), table.to_pylist(), whose, strict=True):
+                self._register(one, filled(template, str(one), row), owner, {})
             return
         self._check_new(group)
         self._check_name(group)
@@ -383,7 +388,7 @@ class QuerySet(Feeder[Any]):
             return
         raise QueryError(
             "on a stream next(…) and fold(…) need an upper bound on DUR",
-            text=repr(group.stream.expression),
+            text=to_text(group.stream.expression),
             hint="add to theta, for example: AND DUR <= 30 min; or make the set with bounded=True",
         )
 

@@ -8,16 +8,22 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from ouzel.algebra.binding import AlgebraQuery
-from ouzel.algebra.streams import Stream, encode, from_text
+from ouzel.algebra.streams import Stream, encode
+from ouzel.algebra.text import from_text
+from ouzel.bind import parameter_names
 from ouzel.errors import InputError, QueryError
-from ouzel.lang.parser import is_row_pattern
-from ouzel.prepared import RowPatternQuery, as_queries, query
+from ouzel.lang import parse, syntax
+from ouzel.lang.parser import is_row_pattern, is_stream
+from ouzel.prepared import Query, RowPatternQuery, as_queries, query
+
+# An expression with parameters, or a query.
+Template: TypeAlias = Stream | Query
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,7 @@ class PendingTemplate:
     """The queries of one template, one per row of the table, that wait for the columns of the input."""
 
     name: str
-    template: Stream
+    template: Template
     table: pa.Table
     row_ids: Any  # a sequence or an array
     row_owners: Sequence[Any] | None
@@ -138,9 +144,15 @@ def digest_of(registrations: Sequence[Pending], model: str = "") -> str:
             text = encode(prepared.expression) if isinstance(prepared, AlgebraQuery) else prepared.text
             parts = [one.id, text, one.owner, sorted(one.params.items())]
         else:
-            parts = [one.name, encode(one.template), one.table.to_pylist(), one.ids, one.row_owners]
+            template = encode(one.template) if isinstance(one.template, Stream) else one.template.text
+            parts = [one.name, template, one.table.to_pylist(), one.ids, one.row_owners]
         mark.update(json.dumps(parts, default=repr).encode())
     return mark.hexdigest()[:32]
+
+
+def is_expression(text: str) -> bool:
+    """Whether a text is an expression of the algebra, perhaps as JSON."""
+    return text.lstrip().startswith("{") or is_stream(text)
 
 
 def prepared_query(given: Any, params: Mapping[str, Any] | None) -> Any:
@@ -151,13 +163,43 @@ def prepared_query(given: Any, params: Mapping[str, Any] | None) -> Any:
             hint="ouzel.Engine takes MATCH_RECOGNIZE (…) over a stream, several of them by name",
         )
     if isinstance(given, str):
-        if not given.lstrip().startswith("{"):
+        if not is_expression(given):
             return query(given, params=params)
         given = from_text(given)
     if isinstance(given, AlgebraQuery):
         return replace(given, params={**given.params, **(params or {})})
     (prepared,) = as_queries(given, params).values()
     return prepared
+
+
+def template_of(name: str, given: Any, rows: pa.Table) -> Template:
+    """A template in any form that a set takes, checked with the parameters of the first row."""
+    if isinstance(given, Stream):
+        return given
+    if not isinstance(given, str):
+        raise InputError(
+            "a template must be an expression of ouzel.algebra, or the text of one or of a query, "
+            f"got a {type(given).__name__}"
+        )
+    (first,) = rows.slice(0, 1).to_pylist()
+    if is_expression(given):
+        return from_text(given)
+    query = prepared_query(given, _used(parse(given), first))
+    assert isinstance(query, Query)
+    return replace(query, name=name)
+
+
+def filled(template: Template, id: str, row: Mapping[str, Any]) -> Query | AlgebraQuery:
+    """The query of one row of parameters."""
+    if isinstance(template, Stream):
+        return AlgebraQuery(id, template, row)
+    return replace(template, params=_used(template.tree, row), filled=None)
+
+
+def _used(tree: syntax.Query, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a row that a query names."""
+    names = parameter_names(tree)
+    return {name: value for name, value in row.items() if name in names}
 
 
 def stored_id(value: Any) -> Any:

@@ -24,6 +24,8 @@ import pyarrow.compute as pc
 
 from ouzel.algebra.binding import AlgebraQuery
 from ouzel.algebra.model import BoundAlgebra
+from ouzel.algebra.text import from_text
+from ouzel.bind import catalog_for
 from ouzel.bind.diagnostics import listed, nearest, quoted
 from ouzel.bind.model import BoundQuery, Catalog, decode, encode
 from ouzel.bind.row_patterns import BoundRowPattern
@@ -364,6 +366,13 @@ def _only_type(queries: Mapping[str, Any]) -> str:
             ", or give one input for each type",
         )
     return next(iter(names), "event")
+
+
+def checked_expression(text: str, types: Mapping[str, Any] | None, params: Mapping[str, Any]) -> AlgebraQuery:
+    """The expression of the algebra that a text is, checked with the declared types, as a query."""
+    query = AlgebraQuery("query", from_text(text), params)
+    query.bind(catalog_for(types))
+    return query
 
 
 def event_types(query: Query | AlgebraQuery) -> set[str]:
