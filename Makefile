@@ -36,6 +36,9 @@ kernels: $(READY)  ## compile what has changed of the kernels, for this machine
 demo: $(READY)  ## a day in a shop: a million events, two queries, Spark
 	$(PY) -m ouzel.demo build/demo
 
+# Without bytecode, every run would compile all tests first.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Kernels are plain Python, too, and small cases run faster without the compiler. Tests that need machine code, for its
 # types, its wrap-around or its speed, have the mark `compiled`.
 PYTEST := $(PY) -m pytest

@@ -162,11 +162,7 @@ def _check_depth(query: syntax.Query, source: Source) -> None:
         node, depth = stack.pop()
         if depth > DEPTH_MAX:
             raise source.mistake(f"the query cannot be nested more than {DEPTH_MAX} levels deep", node.span)
-        for field in dataclasses.fields(node):
-            value = getattr(node, field.name)
-            for item in value if isinstance(value, tuple) else (value,):
-                if isinstance(item, syntax.Node):
-                    stack.append((item, depth + 1))
+        stack.extend((child, depth + 1) for child in syntax.children(node))
 
 
 def _check_clauses(query: syntax.Query, source: Source) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import ipaddress
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -80,11 +79,7 @@ def nodes(root: syntax.Node) -> Iterator[syntax.Node]:
     while stack:
         node = stack.pop()
         yield node
-        for named in dataclasses.fields(node):
-            value = getattr(node, named.name)
-            for item in value if isinstance(value, tuple) else (value,):
-                if isinstance(item, syntax.Node):
-                    stack.append(item)
+        stack.extend(syntax.children(node))
 
 
 def parameter_names(query: syntax.Node) -> frozenset[str]:

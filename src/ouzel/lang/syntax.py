@@ -9,7 +9,7 @@ A text has a largest size and a tree a largest depth, so that no text can exhaus
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import Enum
 
@@ -486,8 +486,8 @@ def check_depth(tree: Node) -> None:
 
 def children(node: Node) -> Iterator[Node]:
     """The nodes directly below a node."""
-    for one in fields(node):
-        value = getattr(node, one.name)
+    for name in node.__dataclass_fields__:
+        value = getattr(node, name)
         if isinstance(value, Node):
             yield value
         elif isinstance(value, tuple):

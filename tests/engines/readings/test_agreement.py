@@ -79,7 +79,7 @@ SAME = [
 
 @pytest.mark.parametrize(("one", "others"), SAME)
 def test_equal_meanings(one: str, others: list[str]) -> None:
-    for number in range(5):
+    for number in range(case_count(10)):
         rng = random.Random(f"equal {one} {number}")
         events = [dict(event.attributes) for event in random_events(rng, 12, list("ABCD"))]
         assert _found(events, [one]) == _found(events, others)
@@ -253,7 +253,7 @@ def test_counts_beyond_any_stream_are_refused(count: str) -> None:
         ouzel.query(f"PATTERN SEQ(A{count} a[], B b) WITHIN 9")
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(case_count(20)))
 def test_graphs_of_readings_hold_all_matches(seed: int) -> None:
     """expand() of OUTPUT COMPRESSED is OUTPUT ALL."""
     rng = random.Random(f"graphs {seed}")
