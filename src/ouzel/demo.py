@@ -134,7 +134,7 @@ def first_rows(matches: pa.Table) -> Table:
 
 
 def explain_and_draw(console: Console, folder: Path, query: ouzel.Query, day: Any) -> None:
-    """Why an item is no theft, and a picture of some that are."""
+    """Why an item is not a theft, and a picture of some that are."""
     tags = day.events["tag_id"]
     left = day.events.filter(pc.equal(day.events["type"], "Register"))
     paid = left["tag_id"][0].as_py()

@@ -521,7 +521,7 @@ def _asks_a_list(arguments: Sequence[Bound]) -> bool:
 
 
 def _no_regular_expression(text: str) -> str | None:
-    """Why a text is no regular expression of RE2."""
+    """Why a text is not a regular expression of RE2."""
     try:
         pc.match_substring_regex(pa.array([], pa.large_string()), pattern=text)
         pc.match_substring_regex(pa.array([""], pa.large_string()), pattern=text)
@@ -531,7 +531,7 @@ def _no_regular_expression(text: str) -> str | None:
 
 
 def _no_network(text: str) -> str | None:
-    """Why a text is no network."""
+    """Why a text is not a network."""
     try:
         ipaddress.ip_network(text, strict=False)
     except ValueError:

@@ -156,7 +156,7 @@ FUNCTION_GROUPS: dict[str, tuple[Function, ...]] = {
             "cidr_match(address, network, …)",
             [_TEXT, Accepts.NETWORK],
             BOOL,
-            "whether an IPv4 or IPv6 address is in one of the networks; false for a text that is no address",
+            "whether an IPv4 or IPv6 address is in one of the networks; false for a text that is not an address",
             repeats=True,
         ),
         _function(

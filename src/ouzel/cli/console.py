@@ -29,7 +29,7 @@ class PipedConsole(Console):
 
 
 def out(*, stderr: bool = False) -> Console:
-    """A console on the streams of this run. rich drops colours if NO_COLOR is set or the output is no terminal.
+    """A console on the streams of this run. rich drops colours if NO_COLOR is set or the output is not a terminal.
     Highlighting and wrapping are off, because they would change what is printed."""
     return PipedConsole(stderr=stderr, highlight=False, soft_wrap=True, markup=False, emoji=False)
 

@@ -85,7 +85,7 @@ def equivalence_into_key(plan: Plan, statistics: Statistics) -> Plan:
 
 
 def spell_out_equivalences(plan: Plan, statistics: Statistics) -> Plan:
-    """Turn the equivalence tests that are no key into equalities between events."""
+    """Turn the equivalence tests that are not a key into equalities between events."""
     return _spell_out(replace(plan, equivalences=()), plan.equivalences, negatives_only=False)
 
 
@@ -108,7 +108,7 @@ def _spell_out(plan: Plan, tests: Collection[EquivalenceTest], *, negatives_only
 
 
 def written_equalities_into_key(plan: Plan, statistics: Statistics) -> Plan:
-    """`a.id = b.id AND b.id = c.id` is hashed like [id], though it is no partition in the sense of the language."""
+    """`a.id = b.id AND b.id = c.id` is hashed like [id], though it is not a partition in the sense of the language."""
     parts: list[KeyPart] = []
     implied: list[Conjunct] = []
     forbidding = {position: list(conjuncts) for position, conjuncts in plan.forbidding.items()}

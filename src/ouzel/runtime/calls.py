@@ -231,7 +231,7 @@ class Calls:
         self, function: Callable[..., dict[Any, pa.Table]], args: tuple[Any, ...], handler: Any
     ) -> None:
         """Do work in the main thread. A SIGINT that comes meanwhile is handled when the rows are safe. SIG_DFL, which
-        ends the process, and SIG_IGN are no handlers and stay."""
+        ends the process, and SIG_IGN are not handlers and stay."""
         caught: list[tuple[int, Any]] = []
         began = perf_counter()
         try:

@@ -334,7 +334,7 @@ def names_without_use(queries: Iterable[BoundQuery], model: LossModel | None) ->
         for name in getattr(model, where):
             if name not in known:
                 hint = nearest(name, known) or f"the components are {listed(sorted(known), 'and')}"
-                yield f"{where} of the loss model has {quoted(name)}, which is no component of these queries; {hint}"
+                yield f"{where} of the loss model has {quoted(name)}, which is not a component of these queries; {hint}"
 
 
 def check_columns(time: Any, type: Any, order: Any, time_unit: Any) -> Order:

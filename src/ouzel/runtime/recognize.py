@@ -63,7 +63,7 @@ def bound_row_pattern(
 
 
 def check_steps(steps_max: Any) -> None:
-    """Refuse what is no limit of steps."""
+    """Refuse what is not a limit of steps."""
     if type(steps_max) is not int or not 0 < steps_max < 2**63:
         raise InputError(f"max_steps_per_match={steps_max!r} must be a positive integer")
 

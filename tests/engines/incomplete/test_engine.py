@@ -69,7 +69,7 @@ def test_models_that_do_not_say_enough(query: str, model: LossModel | None, told
 
 def test_names_that_no_component_has_are_told() -> None:
     model = LossModel(0.1, gaps={"y": Exponential(400), "z": Gamma(3, 50)}, component_loss={"zz": 0.2})
-    told = "component_loss of the loss model has 'zz', which is no component of these queries; did you mean 'z'?"
+    told = "component_loss of the loss model has 'zz', which is not a component of these queries; did you mean 'z'?"
     with pytest.warns(ouzel.ModelWarning, match=told):
         ouzel.match(readings(10, 2), THEFT, type=None, model=model)
     with warnings.catch_warnings():

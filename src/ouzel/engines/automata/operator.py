@@ -381,7 +381,7 @@ class StreamAutomaton:
 
 
 def _renamed(codes: np.ndarray, renamed: np.ndarray) -> np.ndarray:
-    """New codes for old ones; null and values that are no code stay."""
+    """New codes for old ones; null and values that are not codes stay."""
     known = (codes >= 0) & (codes < len(renamed))
     return np.where(known, renamed[np.where(known, codes, 0)], codes)
 

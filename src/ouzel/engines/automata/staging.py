@@ -212,7 +212,7 @@ def start_ticks(table: pa.Table, name: str, layout: Layout, ends: np.ndarray) ->
     try:
         column = column if column.type == time else pc.cast(column, time)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InputError(f"the column '{name}' is no time like '{layout.time}': {error}") from None
+        raise InputError(f"the column '{name}' must be a time like '{layout.time}': {error}") from None
     starts = ticks_of(pa.table({name: column}), replace(layout, time=name))
     if (starts > ends).any():
         row = int(np.argmax(starts > ends))

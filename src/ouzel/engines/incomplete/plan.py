@@ -52,7 +52,7 @@ class IncompletePlan(Plan):
     engine: ClassVar[str] = "incomplete"
 
     model: LossModel | None = None
-    # [attr] tests that are no key, as equalities between bound events; they need no defaults.
+    # [attr] tests that are not a key, as equalities between bound events; they need no defaults.
     equalities: tuple[Conjunct, ...] = ()
     forbidding_equalities: Mapping[int, tuple[Conjunct, ...]] = field(default_factory=dict)
     bounds: bool = True

@@ -78,11 +78,11 @@ class RunPlan(Plan):
     # Single-event conjuncts that an event must satisfy to be taken as v[i], by component position.
     later_roles: Mapping[int, tuple[Conjunct, ...]] = field(default_factory=dict)
     kernel: RunKernel = field(default_factory=lambda: RunKernel.RUNS)
-    # [attr] tests that are compared event by event: a component's type lacks the attribute, or they are no key.
+    # [attr] tests that are compared event by event: a component's type lacks the attribute, or they are not a key.
     coded: tuple[EquivalenceTest, ...] = ()
     # [attr] tests whose values partition the events.
     partitioning: tuple[EquivalenceTest, ...] = ()
-    # Written equalities that are hashed like [attr] tests, though they are no partition in the sense of the language.
+    # Written equalities that are hashed like [attr] tests, though the language does not call them a partition.
     hashed: tuple[EquivalenceTest, ...] = ()
     # Runs with the same future are merged (SASE+ 5.2.2).
     merge: bool = True
@@ -257,8 +257,8 @@ def _partitions_matter(query: BoundQuery) -> bool:
 
 
 def _may_hash(query: BoundQuery) -> bool:
-    """Whether runs may be separated by values that are no partition: nothing counts or chooses within partitions, and a
-    run skips the events of another value, as it does if their equality is tested."""
+    """Whether runs may be separated by values that are not a partition: nothing counts or chooses within
+    partitions, and a run skips the events of another value, as it does if their equality is tested."""
     return len(query.positives) > 1 and not _partitions_matter(query)
 
 
