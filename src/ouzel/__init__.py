@@ -63,7 +63,7 @@ _HOMES = {
     "stream": "ouzel.runtime.engine",
     "why": "ouzel.insight.why",
 }
-_PACKAGES = ("algebra", "datasets", "loss", "spark")
+_PACKAGES = ("algebra", "datasets", "learning", "loss", "spark")
 
 __all__ = [
     "EmptyAnswerWarning",

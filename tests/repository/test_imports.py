@@ -19,7 +19,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "bind": {"lang", "errors"},
     "algebra": {"bind", "lang", "errors"},
     "kernels": set(),
-    "loss": {"lang", "errors"},
+    # `LossModel.fit` runs queries to learn from streams.
+    "loss": {DOOR, "lang", "errors"},
+    "learning": {"spark", "runtime", "engines", "prepared", "bind", "lang", "loss", "errors"},
     "plan": {"bind", "lang", "kernels", "loss", "errors"},
     "runtime": {"algebra", "prepared", "plan", "bind", "lang", "kernels", "loss", "notebook", "sealing", "errors"},
     "engines": {"runtime", "prepared", "algebra", "plan", "bind", "lang", "kernels", "loss", "errors"},
@@ -41,7 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "demo": {DOOR, "datasets"},
     DOOR: {
         "algebra", "errors", "lang", "bind", "plan", "prepared", "runtime", "engines", "query_set", "insight", "loss",
-        "spark", "datasets", "statements",
+        "spark", "datasets", "statements", "learning",
     },
 }  # fmt: skip
 # The planner and the runtime reach engines in this file only.

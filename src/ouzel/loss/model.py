@@ -4,28 +4,24 @@ matches."""
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ouzel.errors import InputError
+from ouzel.errors import InputError, ModelWarning
 from ouzel.lang.vocabulary import NANOSECONDS_OF_UNIT
+from ouzel.loss.fitting import AUTO, best_gap, with_units
 from ouzel.loss.gaps import (
     FAMILIES,
     Duration,
-    Exponential,
-    Gamma,
     Gap,
     GivenLength,
-    Histogram,
-    LogNormal,
-    Uniform,
     from_plain,
     gap_from_dict,
     in_ticks,
@@ -34,11 +30,11 @@ from ouzel.loss.gaps import (
     plain,
 )
 
+if TYPE_CHECKING:
+    from ouzel.loss.report import Report
+
 Array = NDArray[np.float64]
 Fitted = tuple[dict[str, Gap], dict[str, Gap], dict[str, float]]
-
-# With fewer gaps a histogram would show noise; with more, its bins hold a few dozen each.
-_BINS_MAX = 40
 
 
 def fitted(matches: Any, components: Sequence[str] | None, time: str, family: str | Mapping[str, str]) -> Fitted:
@@ -125,97 +121,8 @@ def _fit(gaps: Array, family: str, what: str, exact: bool) -> Gap:
     if gaps.min() < 0:
         raise InputError(f"the history has a negative gap before '{what}': its components are not in order")
     gaps = np.maximum(gaps, 1e-9)
-    candidates = [family] if family != "auto" else ["exponential", "gamma", "lognormal"]
-    made = [_FITS[name](gaps) for name in candidates]
-    best = min(made, key=lambda gap: _schwarz(gap, gaps)) if len(made) > 1 else made[0]
-    return _with_units(best) if exact else best
-
-
-def _schwarz(gap: Gap, gaps: Array) -> float:
-    """The Bayesian information criterion; smaller is better. An extra parameter must improve the fit clearly."""
-    likelihood = float(np.log(np.maximum(gap.density(gaps), 1e-300)).sum())
-    return (1 if isinstance(gap, Exponential) else 2) * math.log(len(gaps)) - 2 * likelihood
-
-
-def _with_units(gap: Gap) -> Gap:
-    """Fitted in nanoseconds, so that the model holds for every tick of an input."""
-    stored = gap.to_dict()
-    changed: dict[str, Any] = {}
-    for name, value in stored.items():
-        if name in gap.lengths:
-            changed[name] = [Duration(item) for item in value] if isinstance(value, list) else Duration(value)
-        elif name != "family":
-            changed[name] = value
-    return type(gap)(**changed)
-
-
-def _exponential(gaps: Array) -> Gap:
-    return Exponential(float(gaps.mean()))
-
-
-def _gamma(gaps: Array) -> Gap:
-    """Maximum likelihood: log(shape) - digamma(shape) = log(mean) - mean(log), solved by Newton's method."""
-    spread = math.log(gaps.mean()) - float(np.log(gaps).mean())
-    if spread <= 1e-8:
-        return Gamma(10_000.0, float(gaps.mean()) / 10_000)
-    shape = (3 - spread + math.sqrt((spread - 3) ** 2 + 24 * spread)) / (12 * spread)
-    for _ in range(30):
-        step = (math.log(shape) - _digamma(shape) - spread) / (1 / shape - _trigamma(shape))
-        shape = max(shape - step, shape / 10)
-        if abs(step) < 1e-12 * shape:
-            break
-    shape = min(max(shape, 0.1), 10_000.0)
-    return Gamma(shape, float(gaps.mean()) / shape)
-
-
-def _digamma(x: float) -> float:
-    total = 0.0
-    while x < 8:
-        total -= 1 / x
-        x += 1
-    inverse = 1 / (x * x)
-    return (
-        total + math.log(x) - 0.5 / x - inverse * (1 / 12 - inverse * (1 / 120 - inverse * (1 / 252 - inverse / 240)))
-    )
-
-
-def _trigamma(x: float) -> float:
-    total = 0.0
-    while x < 8:
-        total += 1 / (x * x)
-        x += 1
-    inverse = 1 / (x * x)
-    return total + 1 / x + inverse / 2 + inverse / x * (1 / 6 - inverse * (1 / 30 - inverse * (1 / 42 - inverse / 30)))
-
-
-def _lognormal(gaps: Array) -> Gap:
-    logs = np.log(gaps)
-    return LogNormal(float(np.exp(logs.mean())), float(min(max(logs.std(), 0.001), 20.0)))
-
-
-def _uniform(gaps: Array) -> Gap:
-    """A uniform distribution slightly wider than the observed gaps, because later gaps may be shorter or longer."""
-    low, high = float(gaps.min()), float(gaps.max())
-    beyond = max((high - low) / max(len(gaps) - 1, 1), 1e-6 * high)
-    return Uniform(max(low - beyond, 0.0), high + beyond)
-
-
-def _histogram(gaps: Array) -> Gap:
-    """Bins of equal counts, so that the density is fine where there are many gaps."""
-    bins = int(min(max(round(math.sqrt(len(gaps))), 1), _BINS_MAX))
-    edges = np.unique(np.quantile(gaps, np.linspace(0, 1, bins + 1)))
-    edges = np.concatenate([[max(edges[0] * 0.999, 0.0)], edges[1:-1], [edges[-1] * 1.001 + 1e-9]])
-    counts = np.histogram(gaps, edges)[0]
-    return Histogram(tuple(edges.tolist()), tuple(counts.astype(float).tolist()))
-
-
-_FITS: Mapping[str, Callable[[Array], Gap]] = {
-    "exponential": _exponential,
-    "gamma": _gamma,
-    "lognormal": _lognormal,
-    "uniform": _uniform,
-    "histogram": _histogram,
-}
+    best = best_gap(gaps, np.ones(len(gaps)), AUTO if family == "auto" else (family,))
+    return with_units(best) if exact else best
 
 
 _VERSION = 1
@@ -292,26 +199,48 @@ class LossModel:
     @classmethod
     def fit(
         cls,
-        matches: Any,
+        events: Any,
+        query: Any = None,
         *,
         components: Sequence[str] | None = None,
         time: str = "ts",
+        type: str | None = "type",
+        time_unit: str | None = None,
+        params: Mapping[str, Any] | None = None,
         family: str | Mapping[str, str] = "auto",
         **given: Any,
     ) -> LossModel:
-        """Learn gaps, and priors where the history shows them, from a history without loss.
+        """Learn a model from a lossy stream, or from a history without loss.
 
-        `matches` is a table as `ouzel.match` returns it: a struct for each component, with the event's time in the
-        field named by `time`. A null struct means that the component did not happen; such rows give its prior and the
-        gap that skips it. `family` is auto, which chooses by Schwarz's criterion, or one of exponential, gamma,
-        lognormal, uniform and histogram. All other fields of the model can be given as arguments.
+        With `query`, `events` is a stream as `ouzel.match` takes it. Loss rates, gaps, priors and
+        background are learnt by expectation maximisation. Components between the first and the last get their own loss
+        rates if that fits clearly better than one for all. If `loss` or `reader_loss` is given, the gaps that skip a
+        component are learnt too.
+
+        Without it, `events` is a table as `ouzel.match` returns it: a struct for each component, with the event's time
+        in the field named by `time`. A null struct means that the component did not happen; such rows give its prior
+        and the gap that skips it.
+
+        `family` is auto, which chooses by Schwarz's criterion, or one of exponential, gamma, lognormal, uniform and
+        histogram. All other fields of the model can be given as arguments and are not learnt then.
 
         >>> history = [{"a": {"ts": 0}, "b": {"ts": gap}} for gap in (5, 9, 10, 11, 15)]
         >>> LossModel.fit(history, loss=0.1, family="exponential").gaps
         {'b': Exponential(mean=10.0)}
         """
+        if query is not None:
+            import ouzel
 
-        gaps, skip_gaps, priors = fitted(matches, components, time, family)
+            learning: Any = ouzel.learning
+            source = learning.source_of(events, query, time=time, type=type, time_unit=time_unit, params=params)
+            try:
+                learnt: LossModel = learning.fit(source, given, family)[0]
+                for sentence in learning.report(source, learnt).warnings:
+                    warnings.warn(sentence, ModelWarning, stacklevel=2)
+                return learnt
+            finally:
+                source.close()
+        gaps, skip_gaps, priors = fitted(events, components, time, family)
         given_by_hand = {name: _mapping(given.pop(name, {}), name) for name in ("gaps", "skip_gaps", "priors")}
         return cls(
             gaps={**gaps, **given_by_hand["gaps"]},
@@ -319,6 +248,30 @@ class LossModel:
             priors={**priors, **given_by_hand["priors"]},
             **given,
         )
+
+    def report(
+        self,
+        events: Any,
+        query: Any,
+        *,
+        time: str = "ts",
+        type: str | None = "type",
+        time_unit: str | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> Report:
+        """How well the model fits a stream: rates, gaps and their families, and calibration on events that are hidden.
+
+        Its `warnings` say where the stream contradicts the model; `fit` issues them as `ouzel.ModelWarning`.
+        """
+        import ouzel
+
+        learning: Any = ouzel.learning
+        source = learning.source_of(events, query, time=time, type=type, time_unit=time_unit, params=params)
+        try:
+            made: Report = learning.report(source, self)
+            return made
+        finally:
+            source.close()
 
     def to_json(self) -> str:
         """The model as text; `from_json` reads it."""
