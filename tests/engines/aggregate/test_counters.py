@@ -8,6 +8,7 @@ import random
 import numpy as np
 import pytest
 
+from ouzel.engines.aggregate import matrix
 from ouzel.engines.aggregate.matrix import MatrixCounters
 from ouzel.engines.aggregate.per_start import RowCounters
 from ouzel.engines.aggregate.scan import Counters
@@ -122,8 +123,11 @@ def supported(query: Query, way: Way) -> bool:
     return way is Way.STACKS or (plain and not any(query.kleene) and not any(query.negated))
 
 
+@pytest.mark.parametrize("kernel", ["the one for the query", "the general one"])
 @pytest.mark.parametrize("way", [Way.UNBOUNDED, Way.INVERSE, Way.STACKS])
-def test_matrices_agree_with_the_twin(way: Way) -> None:
+def test_matrices_agree_with_the_twin(way: Way, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if kernel == "the general one":
+        monkeypatch.setattr(matrix, "_is_plain", lambda tables, state: False)
     told = cases = 0
     seed = 0
     while cases < CASES:

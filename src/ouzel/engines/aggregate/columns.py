@@ -64,6 +64,22 @@ def sign_extension(low):
     return np.uint64(np.int64(low) >> np.int64(63))
 
 
+# ── Components ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@helper(inline=True)
+def is_kleene(tables, component):
+    return tables.has_kleene != 0 and tables.by_component[component, ByComponent.KLEENE] != 0
+
+
+@helper(inline=True)
+def gate_of(tables, component):
+    """The column to which a component passes its prefixes when it is complete, -1 if there is none."""
+    if tables.has_kleene or tables.has_negated_start:
+        return np.int64(tables.by_component[component, ByComponent.GATE])
+    return np.int64(-1)
+
+
 # ── Events of one timestamp ────────────────────────────────────────────────────────────────────────
 
 
@@ -110,8 +126,8 @@ def extend(
     columns = tables.columns
     from_column = tables.by_component[component, ByComponent.FROM]
     own = tables.by_component[component, ByComponent.OWN]
-    gate = tables.by_component[component, ByComponent.GATE]
-    takes = takes and tables.by_component[component, ByComponent.KLEENE] != 0
+    gate = gate_of(tables, component)
+    takes = takes and is_kleene(tables, component)
     word_fields = tables.word_fields
     real_fields = tables.real_fields
     word_width = word_fields + wide * (1 + tables.integers)
@@ -324,9 +340,9 @@ def raise_bound(tables, bound, component, times):
     """Raise the bound on every count of a column, independent of what leaves the window; above NARROW_MAX it must be
     measured."""
     own = tables.by_component[component, ByComponent.OWN]
-    gate = tables.by_component[component, ByComponent.GATE]
+    gate = gate_of(tables, component)
     gain = max(1.0, bound[tables.by_component[component, ByComponent.FROM]])
-    if tables.by_component[component, ByComponent.KLEENE]:
+    if is_kleene(tables, component):
         gain += bound[own]
     bound[own] += gain * times
     if gate >= 0:
@@ -460,15 +476,15 @@ def identity(tables, words, reals, wide, base, rows):
             reals[real + tables.real_fields * columns * rows + row * rows + row] = 1.0
 
 
-@helper
+@helper(inline=True)
 def prepend(tables, words, reals, wide, component, times, scratch, opens):
     """Prepend simultaneous events of one component, whose weights are in scratch, to a whole matrix. `opens`: whether
     they reach the gate, if there is one."""
     columns = tables.columns
     from_row = tables.by_component[component, ByComponent.FROM]
     own = tables.by_component[component, ByComponent.OWN]
-    gate = tables.by_component[component, ByComponent.GATE] if opens else np.int32(-1)
-    takes = tables.by_component[component, ByComponent.KLEENE] != 0
+    gate = gate_of(tables, component) if opens else np.int64(-1)
+    takes = is_kleene(tables, component)
     many = np.uint64(times)
     field_size = columns * columns
     high_counts = tables.word_fields * field_size
@@ -541,7 +557,7 @@ def _add_at(words, wide, low_place, high_place, low, high):
     words[low_place] = total
 
 
-@helper
+@helper(inline=True)
 def close_row(tables, words, reals, wide, row):
     """Clear one row of a matrix: a negative event ends the prefix that it counts."""
     columns = tables.columns
@@ -556,7 +572,7 @@ def close_row(tables, words, reals, wide, row):
                 words[(field + column) * columns + row] = _NOTHING
 
 
-@helper
+@helper(inline=True)
 def copy_row(tables, words, reals, wide, row_words, row_reals):
     """Row 0 of a whole matrix."""
     columns = tables.columns

@@ -29,7 +29,9 @@ from ouzel.engines.aggregate.columns import (
     close_row,
     copy_row,
     extend,
+    gate_of,
     identity,
+    is_kleene,
     measure_bound,
     needs_widening,
     prepend,
@@ -143,7 +145,8 @@ class MatrixCounters(Counters):
     def _scan(
         self, instances: CounterInstances, first: int, last: int, until: int, largest_weight: float
     ) -> tuple[int, int]:
-        found: tuple[int, int] = _scan(
+        kernel_of = _scan_plain if _is_plain(self.tables, self.state) else _scan
+        found: tuple[int, int] = kernel_of(
             self.tables, self.state, instances, largest_weight, first, last, until, self.output
         )
         return found
@@ -223,6 +226,12 @@ class MatrixCounters(Counters):
         fresh = fresh._replace(**{name: getattr(state, name) for name in rows})
         _recount_totals(tables, fresh)
         self.state = _with_trees(tables, fresh)
+
+
+def _is_plain(tables: CounterTables, state: MatrixState) -> bool:
+    """Whether a query only counts sequences of single events, so far in 64 bits."""
+    is_other = tables.on_change or tables.has_kleene or tables.has_negated_start or len(tables.by_measure)
+    return not is_other and not state.counters[Counter.WIDE]
 
 
 def _new_state(tables: CounterTables, counters: NDArray[np.int64], way: int) -> MatrixState:
@@ -367,12 +376,20 @@ def add_key(tables, state, key, reading_words, reading_reals):
     """Add the matches of a key to a reading."""
     if is_held(tables, state, key):
         return
-    wide = state.counters[Counter.WIDE]
-    rows = 1 if state.way[0] == Way.UNBOUNDED else tables.columns
-    if state.way[0] == Way.STACKS:
+    wide = tables.wide
+    rows = 1 if tables.way == Way.UNBOUNDED else tables.columns
+    if tables.way == Way.STACKS:
         start = state.oldest_start[key]
         if start >= 0 and state.older_row[start] >= 0:
             row = state.older_row[start]
+            if not wide and tables.by_measure.shape[0] == 0:
+                # Bounds cover the product of narrow counts.
+                count = _ZERO
+                for middle in range(tables.columns):
+                    count += state.older_words[row, middle] * state.words[(key * rows + tables.final) * rows + middle]
+                reading_words[0], reading_words[1] = add_wide(reading_words[0], reading_words[1], count, _ZERO)
+                reading_reals[0] += float(count)
+                return
             add_product(
                 tables, state.older_words[row], state.older_reals[row], state.words, state.reals, wide, key * rows,
                 reading_words, reading_reals,
@@ -383,7 +400,7 @@ def add_key(tables, state, key, reading_words, reading_reals):
 
 @helper(inline=True)
 def keeps_totals(tables, state):
-    return state.counters[Counter.WIDE] == 0 and tables.by_measure.shape[0] == tables.integers
+    return tables.wide == 0 and tables.by_measure.shape[0] == tables.integers
 
 
 @helper(inline=True)
@@ -429,6 +446,7 @@ def _add_to_total(tables, state, key, sign):
 
 @kernel
 def _recount_totals(tables: CounterTables, state: MatrixState):
+    tables = _current(tables, state)
     for key in range(state.is_open.size):
         if state.is_open[key]:
             _change_total(tables, state, key, 1)
@@ -468,6 +486,7 @@ def _put_in_tree(tables, state, key):
 
 @kernel
 def _fill_trees(tables: CounterTables, state: MatrixState):
+    tables = _current(tables, state)
     for key in range(state.is_open.size):
         if state.is_open[key]:
             _update_group(tables, state, key)
@@ -480,7 +499,7 @@ def _fill_trees(tables: CounterTables, state: MatrixState):
 def _expire(tables, state, instances, position, now):
     """Remove what has left the window. False if a flip needs more room; then nothing has changed."""
     counters = state.counters
-    inverse = state.way[0] == Way.INVERSE
+    inverse = tables.way == Way.INVERSE
     while counters[Counter.OLDEST] < position:
         slot = counters[Counter.OLDEST]
         if not has_left(tables, now, instances.tick[slot]):
@@ -534,7 +553,7 @@ def _release(tables, state, instances, slot, now):
     else:
         columns = tables.columns
         close(
-            tables, state.words, state.reals, state.counters[Counter.WIDE], key * columns, columns, 0, columns,
+            tables, state.words, state.reals, tables.wide, key * columns, columns, 0, columns,
             tables.final,
         )  # fmt: skip
     return True
@@ -546,7 +565,7 @@ def flip(tables, state, instances, key):
 
     There is room for as many rows as the key has first events; with a negated start some may already have a row.
     """
-    wide = state.counters[Counter.WIDE]
+    wide = tables.wide
     oldest = state.oldest_start[key]
     state.counters[Counter.FLIPS] += oldest >= 0
     words = state.flip_words
@@ -559,7 +578,7 @@ def flip(tables, state, instances, key):
     while slot >= max(oldest, 0):
         component = instances.component[slot]
         first = slot
-        if tables.by_component[component, ByComponent.KLEENE]:
+        if is_kleene(tables, component):
             while (
                 state.below[first] >= oldest
                 and instances.tick[state.below[first]] == instances.tick[slot]
@@ -602,11 +621,7 @@ def flip(tables, state, instances, key):
 def is_allowed(tables, state, key, component, tick):
     """Whether the matches that an event completes count: not if a negated start held back all first events of its
     time."""
-    return (
-        not tables.has_negated_start
-        or tables.by_component[component, ByComponent.GATE] != tables.final
-        or tick >= state.open_since[key]
-    )
+    return not tables.has_negated_start or gate_of(tables, component) != tables.final or tick >= state.open_since[key]
 
 
 @helper
@@ -635,6 +650,7 @@ def _scan(
     until: int,
     output: CounterOutput,
 ):
+    tables = _current(tables, state)
     return scan(
         tables, tables, state, instances, largest_weight, first, last, until, output, oldest_slot, _expire, _apply,
         _read_group,
@@ -642,7 +658,53 @@ def _scan(
 
 
 @kernel
+def _scan_plain(
+    tables: CounterTables,
+    state: MatrixState,
+    instances: CounterInstances,
+    largest_weight: float,
+    first: int,
+    last: int,
+    until: int,
+    output: CounterOutput,
+):
+    """The same for most queries, see `_is_plain`: the compiler removes all that these constants exclude."""
+    plain = CounterTables(
+        way=state.way[0],
+        wide=0,
+        columns=tables.columns,
+        first=tables.first,
+        final=tables.final,
+        window=tables.window,
+        on_change=0,
+        split=0,
+        has_kleene=0,
+        has_negated_start=0,
+        word_fields=1,
+        integers=0,
+        real_fields=0,
+        by_component=tables.by_component,
+        by_measure=tables.by_measure[:0],
+    )
+    return scan(
+        plain, plain, state, instances, largest_weight, first, last, until, output, oldest_slot, _expire, _apply,
+        _read_group,
+    )  # fmt: skip
+
+
+@helper(inline=True)
+def _current(tables, state):
+    """The tables with the way and the width that the state has now."""
+    return CounterTables(
+        state.way[0], state.counters[Counter.WIDE], tables.columns, tables.first, tables.final, tables.window,
+        tables.on_change, tables.split, tables.has_kleene, tables.has_negated_start, tables.word_fields,
+        tables.integers, tables.real_fields, tables.by_component, tables.by_measure,
+    )  # fmt: skip
+
+
+@kernel
 def _open_all(tables: CounterTables, state: MatrixState):
+    tables = _current(tables, state)
     for key in range(state.is_open.size):
         if not state.is_open[key]:
             _open(tables, state, key)
@@ -652,7 +714,7 @@ def _open_all(tables: CounterTables, state: MatrixState):
 def _may_count(tables, state, instances, slot, behind, largest_weight):
     """Whether narrow counters can take the instances: DONE, WIDEN, or ROOM if that is needed to find out."""
     component = instances.component[slot]
-    if state.counters[Counter.WIDE] or tables.by_component[component, ByComponent.KIND] != Kind.POSITIVE:
+    if tables.wide or tables.by_component[component, ByComponent.KIND] != Kind.POSITIVE:
         return Status.DONE
     key = instances.key[slot]
     bound = state.bound[key]
@@ -668,9 +730,9 @@ def _may_count(tables, state, instances, slot, behind, largest_weight):
         flip(tables, state, instances, key)
         raised = raise_bound(tables, bound, component, behind - slot)
         return Status.WIDEN if needs_widening(_FAR * raised, largest_weight) else Status.DONE
-    rows = 1 if state.way[0] == Way.UNBOUNDED else tables.columns
+    rows = 1 if tables.way == Way.UNBOUNDED else tables.columns
     measure_bound(tables, state.words, key * rows, rows, 0, rows, bound)
-    if state.way[0] == Way.STACKS:
+    if tables.way == Way.STACKS:
         start = state.oldest_start[key]
         if start >= 0 and state.older_row[start] >= 0:
             row = state.older_row[start]
@@ -688,8 +750,8 @@ def _may_count(tables, state, instances, slot, behind, largest_weight):
 def _open(tables, state, key):
     """The first event of a key."""
     group = state.key_group[key]
-    rows = 1 if state.way[0] == Way.UNBOUNDED else tables.columns
-    identity(tables, state.words, state.reals, state.counters[Counter.WIDE], key * rows, rows)
+    rows = 1 if tables.way == Way.UNBOUNDED else tables.columns
+    identity(tables, state.words, state.reals, tables.wide, key * rows, rows)
     if not state.is_open[key]:
         state.is_open[key] = 1
         state.next_of_group[key] = state.groups.first_cell[group]
@@ -704,7 +766,7 @@ def _open(tables, state, key):
 @helper(inline=True)
 def _together(tables, instances, slot, last):
     """The slot after the instances that count as one: simultaneous ones of the same component with +, and key."""
-    if tables.by_component[instances.component[slot], ByComponent.KLEENE]:
+    if is_kleene(tables, instances.component[slot]):
         return alike(instances, slot, last)
     return slot + 1
 
@@ -725,22 +787,22 @@ def _multiply(tables, state, instances, slot, behind):
     component = instances.component[slot]
     key = instances.key[slot]
     kind = tables.by_component[component, ByComponent.KIND]
-    if kind == Kind.NEGATIVE and key == 0 and state.way[0] == Way.UNBOUNDED:
+    if kind == Kind.NEGATIVE and key == 0 and tables.way == Way.UNBOUNDED:
         # Of no key, or of every key.
         for one in range(state.is_open.size):
             if state.is_open[one]:
                 close(
-                    tables, state.words, state.reals, state.counters[Counter.WIDE], one, 1, 0, 1,
+                    tables, state.words, state.reals, tables.wide, one, 1, 0, 1,
                     tables.by_component[component, ByComponent.OWN],
                 )  # fmt: skip
         return
     if not state.is_open[key]:
         _open(tables, state, key)
     own = tables.by_component[component, ByComponent.OWN]
-    completes = kind == Kind.POSITIVE and max(own, tables.by_component[component, ByComponent.GATE]) == tables.final
+    completes = kind == Kind.POSITIVE and max(own, gate_of(tables, component)) == tables.final
     if completes:
         completes = _has_prefix(tables, state, key, tables.by_component[component, ByComponent.FROM])
-        if not completes and tables.by_component[component, ByComponent.KLEENE]:
+        if not completes and is_kleene(tables, component):
             completes = _has_prefix(tables, state, key, own)
     group = state.key_group[key]
     if completes:
@@ -757,9 +819,9 @@ def _has_prefix(tables, state, key, column):
     """Whether any prefix of the window ends at a column."""
     if is_held(tables, state, key):
         return False
-    wide = state.counters[Counter.WIDE]
-    rows = 1 if state.way[0] == Way.UNBOUNDED else tables.columns
-    if state.way[0] == Way.STACKS:
+    wide = tables.wide
+    rows = 1 if tables.way == Way.UNBOUNDED else tables.columns
+    if tables.way == Way.STACKS:
         start = state.oldest_start[key]
         if start >= 0 and state.older_row[start] >= 0:
             row = state.older_row[start]
@@ -781,8 +843,8 @@ def _insert(tables, state, instances, slot, behind):
     """Multiply a key's window by its newest factor."""
     component = instances.component[slot]
     key = instances.key[slot]
-    wide = state.counters[Counter.WIDE]
-    rows = 1 if state.way[0] == Way.UNBOUNDED else tables.columns
+    wide = tables.wide
+    rows = 1 if tables.way == Way.UNBOUNDED else tables.columns
     own = tables.by_component[component, ByComponent.OWN]
     kind = tables.by_component[component, ByComponent.KIND]
     if kind != Kind.POSITIVE:
@@ -796,7 +858,7 @@ def _insert(tables, state, instances, slot, behind):
             tables, state.words, state.reals, wide, key * rows, rows, 0, key * rows, rows, 0, rows, opened,
             component, behind - slot, state.scratch, 1,
         )  # fmt: skip
-    if state.way[0] != Way.STACKS:
+    if tables.way != Way.STACKS:
         return
     if tables.has_negated_start and kind == Kind.NEGATED_START:
         state.next_start[slot] = -1
@@ -823,11 +885,10 @@ def _insert(tables, state, instances, slot, behind):
 @kernel
 def _replay(tables: CounterTables, state: MatrixState, instances: CounterInstances, first: int, last: int):
     """Count the window again."""
+    tables = _current(tables, state)
     for key in range(state.is_open.size):
         if state.is_open[key]:
-            identity(
-                tables, state.words, state.reals, state.counters[Counter.WIDE], key * tables.columns, tables.columns
-            )
+            identity(tables, state.words, state.reals, tables.wide, key * tables.columns, tables.columns)
     slot = first
     while slot < last:
         behind = _together(tables, instances, slot, last)

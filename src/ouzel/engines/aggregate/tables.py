@@ -152,13 +152,15 @@ def new_counter_instances(
 class CounterTables(NamedTuple):
     """A query."""
 
-    way: int
+    way: int  # kernels take the current one from the state
+    wide: int  # likewise
     columns: int
     first: int  # the component of the first event
     final: int  # the column of complete matches
     window: int  # in ticks, NO_WINDOW if there is none
     on_change: int
     split: int  # the own column of the component whose events decide the group; 0 if keys do
+    has_kleene: int
     has_negated_start: int
     word_fields: int
     integers: int
@@ -216,12 +218,14 @@ def build_counter_tables(
         high += measure.kind is MeasureKind.INTEGER
     return CounterTables(
         way=int(way),
+        wide=0,
         columns=column + 1,
         first=positives[0],
         final=reached,
         window=NO_WINDOW if window is None else window,
         on_change=int(on_change),
         split=0 if split is None else int(by_component[split, ByComponent.OWN]),
+        has_kleene=int(any(kleene)),
         has_negated_start=int(negated[0]),
         word_fields=word_fields,
         integers=integers,
@@ -310,7 +314,7 @@ def new_counters(tables: CounterTables) -> NDArray[np.int64]:
     """Counters before the first event."""
     counters = np.zeros(len(Counter), np.int64)
     # A component with + may have many values in one match, which no bound on counts covers.
-    counters[Counter.WIDE] = tables.integers > 0 and tables.by_component[:, ByComponent.KLEENE].max() > 0
+    counters[Counter.WIDE] = tables.integers > 0 and tables.has_kleene
     return counters
 
 
