@@ -40,7 +40,7 @@ from ouzel.bind.typing import Typing
 from ouzel.lang import syntax
 from ouzel.lang.syntax import Contiguity, OutputForm, Span, Strategy
 
-# Depth of nested nodes. The parser's limit is lower, but trees built by hand may be deeper.
+# Levels of a tree. The parser's limit is lower, but trees built by hand may be deeper.
 DEPTH_MAX = 150
 
 
@@ -76,7 +76,7 @@ def bind_with(
 ) -> BoundQuery:
     """Like `bind`, with parameters that several queries of a script share."""
     source = Source(text)
-    _check_depth(query, source)
+    syntax.check_depth(query, DEPTH_MAX)
     query = written_out(query, COMPONENTS_MAX, source)
     names = with_furthest(query, bind_pattern(query.pattern, catalog, source))
     defaults: dict[Attribute | Intrinsic, Bound] = {}
@@ -153,16 +153,6 @@ def bind_with(
         steps=steps,
         readings=readings,
     )
-
-
-def _check_depth(query: syntax.Query, source: Source) -> None:
-    """Refuse a tree that is too deep, without recursion; all later steps recurse."""
-    stack: list[tuple[syntax.Node, int]] = [(query, 0)]
-    while stack:
-        node, depth = stack.pop()
-        if depth > DEPTH_MAX:
-            raise source.mistake(f"the query cannot be nested more than {DEPTH_MAX} levels deep", node.span)
-        stack.extend((child, depth + 1) for child in syntax.children(node))
 
 
 def _check_clauses(query: syntax.Query, source: Source) -> None:

@@ -468,16 +468,16 @@ NUMBER_EXPONENT_MAX = 400
 EVENTS_MAX = 1_000_000_000
 
 
-def check_depth(tree: Node) -> None:
-    """Refuse a tree that is deeper than DEPTH_MAX. It goes level by level, because recursion is not safe yet."""
+def check_depth(tree: Node, levels_max: int = DEPTH_MAX) -> None:
+    """Refuse a tree that is too deep. It goes level by level, because recursion is not safe yet."""
     level = [tree]
-    for _ in range(DEPTH_MAX):
+    for _ in range(levels_max):
         level = [child for node in level for child in children(node)]
         if not level:
             return
     span = level[0].span
     raise QueryError(
-        f"nested too deep: more than {DEPTH_MAX} levels",
+        f"nested too deep: more than {levels_max} levels",
         start=span.start,
         end=span.end,
         hint="a chain of + or * is one level a term; split it with RETURN and INTO",
