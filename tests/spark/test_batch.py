@@ -12,7 +12,7 @@ import pytest
 import ouzel
 import ouzel.spark
 from ouzel.algebra import stream
-from ouzel.errors import InputError, LimitError, QueryError
+from ouzel.errors import InputError, LimitError, QueryError, TypesWarning
 from ouzel.prepared import as_queries
 from ouzel.runtime.program import make_program
 from ouzel.runtime.session import Session
@@ -210,6 +210,9 @@ def test_plain_reasons_for_an_empty_answer_are_told_when_asked(spark: SparkSessi
     assert "WITHIN 9 is 9 us here" in ouzel.spark.why_empty(timed, queries)["two"]
     parts = {kind: events.where(f"type = '{kind}'").drop("type") for kind in ("A", "B")}
     assert ouzel.spark.why_empty(parts, queries["two"]) == {}
+    shop = spark.createDataFrame([("Shelf", 1), ("Exit", 2)], "type string, ts long")
+    with pytest.warns(TypesWarning, match="names the type 'Exitt', which no event has; did you mean 'Exit'"):
+        assert ouzel.spark.why_empty(shop, "PATTERN SEQ(Shelf a, !(Exitt b)) WITHIN 9") == {}
     with pytest.raises(InputError, match="a stream has no end"):
         ouzel.spark.why_empty(spark.readStream.format("rate").load().selectExpr("'A' AS type", "value AS ts"), queries)
 

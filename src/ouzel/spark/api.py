@@ -3,6 +3,7 @@ rows of OUTPUT COMPRESSED. Only Spark's public DataFrame interface is used."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -15,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from ouzel.bind.row_patterns import STEPS_MAX
 from ouzel.engines.kleene.compressed import GRAPH, MATCHES_MAX, check_numbers, listed, reading
-from ouzel.errors import InputError
+from ouzel.errors import InputError, TypesWarning
 from ouzel.lang.parser import parse_row_pattern
 from ouzel.lang.syntax import Reference
 from ouzel.loss import LossModel
@@ -295,7 +296,8 @@ def why_empty(
 ) -> dict[str, str]:
     """Likely reasons why queries found nothing in a bounded DataFrame, by the name of the query.
 
-    They are: types that no event has, events without a type, a window without a unit. Reads the type column once.
+    They are: types that no event has, events without a type, a window without a unit. Reads the type column once. A
+    misspelt type that makes an answer wrong but not empty, as in `WITHOUT Registr r`, gives a `TypesWarning`.
 
     >>> why_empty(readings, {"a": "PATTERN SEQ(Shlef a, Exit b) WITHIN 12 hours"})             # doctest: +SKIP
     {'a': "query 'a' found nothing: no event has the type 'Shlef' in its column 'type'; did you mean 'Shelf'?"}
@@ -311,6 +313,8 @@ def why_empty(
     counts = {row[0]: row[1] for row in bound.frame.groupBy(kind.alias("type")).count().collect()}
     watch = EmptyAnswers(bound.program)
     watch.saw(counts, events=sum(counts.values()), without_type=counts.get(None, 0))
+    for sentence in watch.misspelt(queries):
+        warnings.warn(sentence, TypesWarning, stacklevel=2)
     return {name: reason for name in queries for reason in watch.reasons([name])}
 
 
