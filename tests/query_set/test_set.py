@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import warnings
+from collections import Counter
 from datetime import datetime
 from typing import Any
 
@@ -334,6 +336,56 @@ def test_an_explosive_query_is_suspended_and_the_others_are_complete(limit: str)
     wanted = calm.push([quote(200, "n0", 1), quote(201, "n0", 1)])
     assert {name: answers[name].to_pylist() for name in wanted} == {n: t.to_pylist() for n, t in wanted.items()}
     assert held.finish()["explosive"]["start"].to_pylist() == [119]
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("seed", range(4))
+def test_a_resumed_query_answers_as_one_that_is_added_then(seed: int) -> None:
+    rng = random.Random(f"resumed {seed}")
+    texts = {
+        "explosive": EXPLOSIVE,
+        "pairs": "STREAM Stock a NEXT Stock b ON b.name = a.name AND DUR < 9",
+        "count": "PATTERN Stock s AGG COUNT WITHIN 5",
+    }
+    # The limit stops the first one, and no query of the other two.
+    resumed = ouzel.QuerySet(limits={"max_partial_matches": 1_500})
+    added, calm = ouzel.QuerySet(), ouzel.QuerySet()
+    for name, text in texts.items():
+        resumed.add(name, text)
+        if name != "explosive":
+            added.add(name, text)
+            calm.add(name, text)
+    found, wanted, now = Counter[str](), Counter[str](), 0
+    is_stopped, suspensions = False, 0
+    for _ in range(8):
+        is_burst = not suspensions or rng.random() < 0.3
+        rows = [
+            quote(now := now + 1 if is_burst else now + rng.randint(1, 90), rng.choice(["n0", "n1"]), rng.randint(0, 9))
+            for _ in range(90 if is_burst else rng.randint(1, 12))
+        ]
+        with warnings.catch_warnings(action="ignore"):
+            answers = resumed.push(rows)
+        expected, others = added.push(rows), calm.push(rows)
+        for name in ("pairs", "count"):
+            assert _rows(answers, name) == _rows(others, name) == _rows(expected, name)
+        if suspensions and not is_stopped and not resumed.problems():
+            found.update(_rows(answers, "explosive"))
+            wanted.update(_rows(expected, "explosive"))
+        is_stopped = bool(resumed.problems())
+        if is_stopped and rng.random() < 0.7:
+            suspensions += 1
+            if suspensions > 1:
+                added.remove("explosive")
+            resumed.resume("explosive")
+            added.add("explosive", EXPLOSIVE)
+            is_stopped = False
+        if rng.random() < 0.3:
+            resumed = ouzel.QuerySet.restore(resumed.snapshot())
+    assert suspensions and found == wanted
+
+
+def _rows(answers: Any, name: str) -> list[str]:
+    return sorted(map(repr, answers[name].to_pylist())) if name in answers else []
 
 
 def test_a_suspended_query_can_be_removed() -> None:

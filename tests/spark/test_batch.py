@@ -20,6 +20,7 @@ from ouzel.spark.partitioning import plan_query_groups
 from ouzel.spark.payloads import Clock
 from ouzel.spark.schema import spark_schema
 from ouzel.spark.worker import Memory, match_partition
+from tests.generate.cases import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -239,6 +240,26 @@ def test_expressions_of_the_algebra_answer_as_embedded(spark: SparkSession) -> N
                 assert sorted(map(repr, answer)) == sorted(map(repr, wanted[name].to_pylist()))
     one = [row.asDict() for row in ouzel.spark.match(frame, expression).collect()]
     assert sorted(map(repr, one)) == sorted(map(repr, ouzel.match(table, expression).to_pylist()))
+
+
+def test_expressions_are_distributed_by_the_columns_that_all_their_events_share(spark: SparkSession) -> None:
+    rows = [("A", k, k % 7, f"n{k % 3}", k * 5 % 11) for k in range(60)]
+    events = spark.createDataFrame(rows, "type string, ts long, id long, name string, x long").repartition(3)
+    texts = {
+        "by name": "STREAM A a NEXT A b ON b.name = a.name AND b.x > a.x FOLD A c ON c.name = b.name AND DUR < 30",
+        "by id, name": "STREAM A NEXT A ON name = name.last AND id = id.last AND DUR < 50",
+        "by ts": "STREAM A WHERE x > 3 UNION (A WHERE x < 9)",
+        "a single task sees all events, because no column is equal": "STREAM A a NEXT A b ON b.x > a.x",
+        "a single task sees all events, because one of its streams": "STREAM A a NEXT (A NEXT A ON x > x.last) b",
+    }
+    table = events.toArrow()
+    for said, text in texts.items():
+        assert said in ouzel.spark.explain(events, text), text
+        found = [row.asDict() for row in ouzel.spark.match(events, text).collect()]
+        assert counted(found) == counted(ouzel.match(table, text).to_pylist()), text
+    pattern = "PATTERN SEQ(A a, A b) WHERE [id] WITHIN 9 RETURN P(a.x AS x)"
+    explained = ouzel.spark.explain(events, {"one": texts["by name"], "two": pattern})
+    assert "one: partitioned by name" in explained and "two: partitioned by id" in explained
 
 
 def test_parameters_and_durations(spark: SparkSession) -> None:

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +31,8 @@ from ouzel.spark.payloads import Clock, from_payload, gather, payloads_of, split
 from ouzel.spark.schema import arrow_schema, spark_schema
 from ouzel.spark.tasks import COMPATIBILITY, on_workers, step_rows, total_rows
 from ouzel.spark.versions import bucket_names, murmur3
-from ouzel.spark.worker import match_partition, unpack
+from ouzel.spark.worker import Memory, match_partition, unpack
+from tests.generate.cases import counted
 
 BUCKET_NAMES = [2122, 14465, 9454, 85, 5433, 9181]
 SOURCES = Path(ouzel.spark.__file__).parent
@@ -284,3 +286,46 @@ def test_workers_do_not_load_pyspark_or_pandas() -> None:
 
 if __name__ == "__main__":
     SENT.write_text(sent(), encoding="utf-8")
+
+
+# ── Expressions of the algebra ─────────────────────────────────────────────────────────────────────
+
+EXPRESSIONS = {
+    "STREAM A a NEXT A b ON b.name = a.name AND b.x > a.x FOLD A c ON c.name = b.name AND DUR < 30": ["name"],
+    "STREAM A NEXT A ON name = name.last AND id = id.last AND DUR < 50": ["id", "name"],
+    "STREAM A a NEXT A b ON b.name = a.name FOLD A c ON c.id = b.id AND DUR < 20": [],
+    "STREAM A WHERE x > 3 UNION (A WHERE x < 9)": ["ts"],
+    "STREAM A UNION (A NEXT A ON id = id.last AND DUR < 9)": ["id"],
+    "STREAM A a NEXT A b ON b.x > a.x AND DUR < 9": [],
+    "STREAM A a NEXT A b ON b.name = a.id OR b.x = a.x": [],
+    "STREAM A a NEXT (A NEXT A ON id = id.last) b ON b.id = a.id": [],
+}
+
+
+@pytest.mark.parametrize("text", EXPRESSIONS)
+def test_the_partitions_of_an_expression_answer_as_the_whole(text: str) -> None:
+    rows = [{"type": "A", "ts": k, "id": k % 7, "name": k % 3, "x": k * 5 % 11} for k in range(50)]
+    table = pa.Table.from_pylist([*rows, {"type": "A", "ts": 60, "id": None, "name": None, "x": 1}])
+    program = make_program(as_queries(text), table.schema, time="ts", type="type")
+    (part,) = plan_query_groups(program, Clock(1))
+    keys = [name for (name,) in part.keys]
+    assert keys == EXPRESSIONS[text]
+    found: list[dict[str, Any]] = []
+    for values in dict.fromkeys(tuple(row[name] for name in keys) for row in table.to_pylist()):
+        mine = [row for row in table.to_pylist() if tuple(row[name] for name in keys) == values]
+        batches = pa.Table.from_pylist(mine, table.schema).select(list(part.columns)).to_batches()
+        for batch in match_partition(False, part.group, Memory(), batches):
+            found += batch.to_pylist()
+    assert counted(found) == counted(ouzel.match(table, text).to_pylist()) != {}
+
+
+def test_expressions_and_patterns_have_groups_of_their_own() -> None:
+    table = pa.Table.from_pylist([{"type": "A", "ts": 1, "id": 1, "x": 1}])
+    queries = {
+        "by_id": "STREAM A a NEXT A b ON b.id = a.id",
+        "pattern": "PATTERN SEQ(A a, A b) WHERE [x] WITHIN 9 RETURN P(a.x AS x)",
+        "alone": "STREAM A a NEXT A b",
+    }
+    program = make_program(as_queries(queries), table.schema, time="ts", type="type")
+    groups = {group.group.queries: group.keys for group in plan_query_groups(program, Clock(1))}
+    assert groups == {("pattern",): (("x",),), ("by_id",): (("id",),), ("alone",): ()}

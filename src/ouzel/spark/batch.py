@@ -361,8 +361,7 @@ def _distribution(events: Events, group: QueryGroupPlan, hint: SliceHint) -> Dis
     if group.computed_keys:
         return ByComputedKey(group)
     if group.composed or plans is None:
-        reason = "it has no PARTITION BY" if events.program.row_patterns else "queries read its results"
-        return ByKey(group) if group.keys else SingleTask(group, reason)
+        return ByKey(group) if group.keys else SingleTask(group, *_why_without_key(events.program, group))
     if all(map(is_about_single_events, plans)):
         return NoShuffle(group)
     partitions = int(str(events.frame.sparkSession.conf.get("spark.sql.shuffle.partitions")))
@@ -385,6 +384,22 @@ def _distribution(events: Events, group: QueryGroupPlan, hint: SliceHint) -> Dis
     else:
         length = duration_ticks(hint, events.program.catalog, "slices")
     return InSlices(group, cut(plans, partitions, length))
+
+
+def _why_without_key(program: Program, group: QueryGroupPlan) -> tuple[str, str]:
+    """Why a group without plans of its own has no key, and what would separate its events."""
+    names = set(group.group.queries)
+    if any(pattern.name in names for pattern in program.row_patterns):
+        return "it has no PARTITION BY", ""
+    for expression in program.algebra:
+        if expression.name in names:
+            if len(expression.streams) > 1:
+                return "one of its streams reads the results of another", ""
+            return (
+                "no column is equal in all events of a result",
+                "; add name = name.last to each condition of next and fold",
+            )
+    return "queries read its results", ""
 
 
 def _totals(program: Program, group: QueryGroupPlan, plans: Sequence[Plan], partitions: int) -> TotalsJob:

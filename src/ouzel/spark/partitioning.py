@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ouzel.algebra.model import CURRENT, BoundStream, Branch, Iteration
+from ouzel.algebra.model import CURRENT, BoundAlgebra, BoundStream, Branch, Iteration, sources_of
 from ouzel.bind.model import At, Attribute, Bound, BoundQuery, EventWindow, Kind, Operation
 from ouzel.lang.syntax import OutputForm, Strategy
 from ouzel.plan.model import KeyPart, Plan
@@ -77,6 +77,23 @@ def _common_path(plan: Plan, part: KeyPart, layout: Layout) -> KeyPath | None:
 def counts_every_event(query: BoundQuery) -> bool:
     """Whether an event that fits no component can change the answer: it ends a run, or counts as a position."""
     return query.is_strict or query.is_partition_contiguous or isinstance(query.window, EventWindow)
+
+
+def keys_of_expression(query: BoundAlgebra, layout: Layout) -> tuple[KeyPath, ...]:
+    """The columns that are equal in all events of each result of an expression."""
+    if len(query.streams) > 1:
+        # One stream reads the results of another, from any part of the input.
+        return ()
+    (stream,) = query.streams
+    names = _key_of_stream(stream)
+    if names is None:
+        # Every result is one event. Those of one time may be equal.
+        return ((layout.time,),)
+    bases = [source.base for branch in stream.branches for source in sources_of(branch)]
+    types = {base.type for base in bases if base is not None}
+    known = set(query.catalog.declared or ("",)) if None in types else {one for one in types if one is not None}
+    columns = [{layout.column(one, name) for one in known} for name in sorted(names)]
+    return tuple((one.pop(),) for one in columns if len(one) == 1)
 
 
 # ── Composition ────────────────────────────────────────────────────────────────────────────────────
@@ -198,9 +215,6 @@ def plan_query_groups(
     keys are distributed by key too, and emit partial results that must be merged. With `reports`, a query that fails is
     reported, and the others continue.
     """
-    if program.algebra:
-        # One expression reads the results of another, from any part of the stream.
-        return [_group(program, clock, keys=(), types=None, reports=reports)]
     plans = program.plans()
     members: dict[tuple[tuple[KeyPath, ...], Hashable, bool], list[BoundQuery]] = {}
     for family in families(program.queries):
@@ -218,7 +232,7 @@ def plan_query_groups(
     found: list[QueryGroupPlan] = []
     first_query = 0
     for (keys, _, has_totals), queries in members.items():
-        part = _narrowed(replace(program, queries=tuple(queries), row_patterns=()))
+        part = _narrowed(replace(program, queries=tuple(queries), algebra=(), row_patterns=()))
         composed = [query for query in queries if is_composed(query)]
         mixed = any(reads_input(query) for query in composed)
         primary = [query for query in queries if not is_composed(query)]
@@ -231,8 +245,15 @@ def plan_query_groups(
             planned = replace(planned, group=partial, totals=part, outputs=Session(part).schemas)
         found.append(replace(planned, plans=own_plans, composed=bool(composed)))
         first_query += len(queries)
+    expressions: dict[tuple[KeyPath, ...], list[BoundAlgebra]] = {}
+    for expression in program.algebra:
+        expressions.setdefault(keys_of_expression(expression, program.layout), []).append(expression)
+    for keys, alike in expressions.items():
+        made = replace(program, queries=(), algebra=tuple(alike), row_patterns=())
+        found.append(_group(made, clock, keys=keys, types=None, first_query=first_query, reports=reports))
+        first_query += len(alike)
     for pattern in program.row_patterns:
-        part = _narrowed(replace(program, queries=(), row_patterns=(pattern,)))
+        part = _narrowed(replace(program, queries=(), algebra=(), row_patterns=(pattern,)))
         keys = tuple(sorted(pattern.partition_paths))
         planned = _group(part, clock, keys=keys, types=None, first_query=first_query, reports=reports)
         if pattern.time is None:
