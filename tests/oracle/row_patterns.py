@@ -14,6 +14,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+from ouzel.bind.expressions import readable_name
 from ouzel.lang import row_syntax, syntax
 from ouzel.lang.parser import parse_row_pattern
 from ouzel.lang.row_syntax import Pattern, RowPattern, Rows, Skip, Visible
@@ -220,9 +221,10 @@ class Oracle:
 
     def _keys(self, row: Row) -> dict[str, Any]:
         return {
-            node.names[-1]: self._plain(node, row)
-            for node in self.tree.partition_by
+            node.names[-1]
             if isinstance(node, syntax.Reference)
+            else readable_name(node) or f"partition_{number}": self._plain(node, row)
+            for number, node in enumerate(self.tree.partition_by, 1)
         }
 
     def _written(
