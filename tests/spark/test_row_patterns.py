@@ -15,6 +15,7 @@ import ouzel
 import ouzel.spark
 from ouzel.spark.versions import from_arrow, to_arrow
 from tests.engines.rows.random_patterns import random_clause, random_rows
+from tests.engines.rows.statements import NAMES, STATEMENTS, TICKS
 from tests.engines.rows.test_agreement import SCHEMA, comparable
 from tests.spark.streams import FileStream
 
@@ -49,6 +50,15 @@ def test_batch_equals_embedded(spark: SparkSession, rows_per_match: str) -> None
     wanted = ouzel.match_recognize(table, clause)
     assert frame.columns == wanted.column_names
     assert comparable([row.asDict() for row in frame.collect()]) == comparable(wanted.to_pylist())
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_statements_that_duckdb_answers(spark: SparkSession, name: str) -> None:
+    statement, answer = STATEMENTS[name]
+    tables = {"ticks": TICKS, "names": NAMES}
+    frames = {name: from_arrow(spark, table) for name, table in tables.items() if f"{{{name}}}" in statement}
+    found = [tuple(row) for row in ouzel.spark.sql(spark, statement, **frames).collect()]
+    assert sorted(found, key=lambda row: [(value is None, value) for value in row]) == answer
 
 
 KEYS = ("upper(sym)", "ts % 3", "(ts % 4) * 0.5", "if(price > 4, sym, 'x')", "upper(sym), price % 2", "sym, ts % 2")

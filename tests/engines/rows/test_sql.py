@@ -9,6 +9,8 @@ import pytest
 
 import ouzel
 from ouzel.errors import InputError, QueryError
+from tests.engines.rows.statements import NAMES, STATEMENTS
+from tests.engines.rows.statements import TICKS as ALL
 
 TICKS = pa.table({"sym": list("aababb"), "ts": [1, 2, 3, 4, 5, 6], "price": [5, 3, 9, 4, 7, 8]})
 RISES = "MATCH_RECOGNIZE (PARTITION BY sym ORDER BY ts MEASURES COUNT(*) AS n, LAST(price) AS top PATTERN (S UP+) DEFINE UP AS price > PREV(price))"  # noqa: E501
@@ -69,6 +71,15 @@ def test_other_sql_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> Non
 )  # fmt: skip
 def test_duckdb_answers_the_sql_around(statement: str, answer: list[object]) -> None:
     assert rows(statement) == answer
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_duckdb_answers_the_statements_that_spark_answers(name: str) -> None:
+    statement, answer = STATEMENTS[name]
+    statement = statement.format(ticks="ticks", names="names")
+    given = {table: value for table, value in {"ticks": ALL, "names": NAMES}.items() if table in statement}
+    found = ouzel.sql(statement, **given)
+    assert sorted(zip(*(column.to_pylist() for column in found.columns), strict=True)) == answer
 
 
 def test_parameters_go_to_the_clauses_that_name_them() -> None:
