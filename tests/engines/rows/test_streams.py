@@ -10,6 +10,9 @@ import pyarrow as pa
 import pytest
 
 import ouzel
+from ouzel.prepared import as_queries
+from ouzel.runtime.program import make_program
+from ouzel.runtime.session import Session
 from tests.agreement import case_count
 from tests.engines.rows.random_patterns import random_clause, random_rows
 from tests.engines.rows.test_agreement import SCHEMA, comparable
@@ -83,6 +86,15 @@ def test_random_streams_agree_with_tables_compiled() -> None:
     """Compiled kernels refuse arrays that they may not write to, such as those of restored rows."""
     for seed in range(1000, 1100):
         check(seed)
+
+
+@pytest.mark.compiled
+def test_kernels_read_times_in_the_memory_of_the_input() -> None:
+    table = pa.table({"ts": pa.array(range(6), pa.int64()), "v": [1, 2, 1, 2, 1, 2]})
+    query = as_queries("MATCH_RECOGNIZE (ORDER BY ts MEASURES FIRST(ts) AS a PATTERN (A B) DEFINE B AS v = 2)", {})
+    session = Session(make_program(query, table.schema, time="ts", type=None))
+    session.push(table, zero_copy=True)
+    assert session.finish()["query"]["a"].to_pylist() == [0, 2, 4]
 
 
 def given_out(clause: str, values: list[tuple[int, Any]], **options: Any) -> list[list[dict[str, Any]]]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ouzel.kernels.arrays import Cube, Matrix
+from ouzel.kernels.arrays import Cube, Matrix, ReadOnly
 
 # In a list of what may come next: the match may end here.
 ACCEPT = -1
@@ -83,8 +83,8 @@ class Partitions(NamedTuple):
 class RowEvents(NamedTuple):
     """The rows that an operator holds."""
 
-    key: NDArray[np.int32]  # of the partition
-    end: NDArray[np.int64]  # the tick
+    key: ReadOnly[NDArray[np.int32]]  # of the partition
+    end: ReadOnly[NDArray[np.int64]]  # the tick; may be memory of the input
     is_tried: NDArray[np.bool_]  # whether it starts a match is decided; it is held for others, or is about to leave
     is_first: NDArray[np.bool_]  # of all rows that its partition ever had
 
@@ -131,7 +131,7 @@ class Reading(NamedTuple):
     label_floats: Matrix[np.float64]
     label_nulls: Matrix[np.uint8]
     conjunct_at: NDArray[np.int32]  # the first conjunct of each variable
-    asks: NDArray[np.bool_]  # the variables with a condition that only the caller can test
+    asks: NDArray[np.bool_]  # the variables with a condition that only the caller can test; empty: nothing is read
     # For each start the first row outside the window; the row behind the partition if that row is yet to come, and one
     # further if rows inside the window may still come. Empty without a window.
     window_end: NDArray[np.int64]
