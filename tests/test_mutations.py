@@ -86,7 +86,10 @@ MUTATIONS = (
         "engines/incomplete",
     ),
     Mutation(
-        "engines/rows/walk.py", "times[end] - times[row] < window", "times[end] - times[row] <= window", "engines/rows"
+        "engines/rows/partitions.py",
+        "times[end] - times[row] < window",
+        "times[end] - times[row] <= window",
+        "engines/rows",
     ),
     Mutation("engines/rows/search.py", "if first <= row < last", "if first < row < last", "engines/rows"),
     Mutation(

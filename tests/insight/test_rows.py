@@ -162,7 +162,7 @@ def test_explain_says_which_conditions_are_vectors_and_which_are_searched() -> N
 def test_explain_has_the_forms_of_queries() -> None:
     clause = "ORDER BY ts PATTERN (A{1000} B) DEFINE A AS v > 1"
     shown = json.loads(ouzel.explain(clause, "json", types={"ts": "bigint", "v": "double"}))
-    assert shown["kernel"] == "walk" and shown["notes"] == [["positions", "971 more positions are not shown"]]
+    assert shown["kernel"] == "search" and shown["notes"] == [["positions", "971 more positions are not shown"]]
     assert len(shown["automaton"]["states"]) == 32
     assert ouzel.explain(f"MATCH_RECOGNIZE ({clause})", "svg").startswith("<svg")
     two = f"SELECT * FROM a MATCH_RECOGNIZE ({clause}), b MATCH_RECOGNIZE ({clause})"

@@ -11,12 +11,11 @@ import pyarrow as pa
 from ouzel.bind.model import Aggregation, Attribute, Bound, Catalog, Intrinsic, Operation, parts
 from ouzel.bind.row_patterns import Row
 from ouzel.bind.schema import attributes_of
-from ouzel.engines.rows.explain import written
 from ouzel.engines.rows.finder import Finder
 from ouzel.engines.rows.frames import RowFrame, SortedRows, row_order
 from ouzel.engines.rows.measures import MatchView
 from ouzel.engines.rows.operator import RowStager
-from ouzel.engines.rows.plan import RowPlan, conjuncts
+from ouzel.engines.rows.plan import RowPlan, conjuncts, written
 from ouzel.engines.rows.tables import ACCEPT, Matches, Partitions
 from ouzel.lang.row_syntax import Skip
 from ouzel.plan.choose import make_plan

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +31,7 @@ from ouzel.bind.row_patterns import MATCH_NUMBER, Row, Rows
 from ouzel.engines.rows.frames import RowFrame, SortedRows, reads_label
 from ouzel.engines.rows.plan import RowPlan
 from ouzel.engines.rows.tables import Path, Reading, Total
-from ouzel.kernels.events import Instances
+from ouzel.kernels.events import Instances, new_instances
 from ouzel.kernels.predicate_tables import Alternative, Lane, LaneFlag, Predicates, build_predicates
 from ouzel.plan.expressions import walk
 from ouzel.plan.lowering import Domain, Inexpressible, LaneSpec, alternative_of
@@ -168,6 +169,19 @@ def build_conditions(plan: RowPlan, rows: SortedRows, window_end: np.ndarray) ->
         window_end=window_end,
     )
     return Conditions(reading, build_predicates(alternatives), instances, asked)
+
+
+@cache
+def no_conditions() -> Conditions:
+    """What the search kernel reads where no condition reads the match."""
+    none = np.zeros(0, np.int64)
+    places, flags = none.astype(np.int32), none.astype(bool)
+    ints, floats = np.zeros((0, 0), np.int64), np.zeros((0, 0))
+    reading = Reading(
+        np.zeros((0, 0), bool), places, flags, none, none, places, places, places, ints, floats,
+        ints.astype(np.uint8), np.zeros(1, np.int32), flags, none,
+    )  # fmt: skip
+    return Conditions(reading, build_predicates([]), new_instances(0), {})
 
 
 def _component(expression: Bound) -> int:

@@ -11,14 +11,15 @@ import pyarrow as pa
 
 from ouzel.bind.model import Aggregation
 from ouzel.bind.row_patterns import MATCH_NUMBER, Row
-from ouzel.engines.rows.conditions import Conditions, build_conditions, enlarged_path
+from ouzel.engines.rows.conditions import Conditions, build_conditions, enlarged_path, no_conditions
 from ouzel.engines.rows.frames import RowFrame, SortedRows, shifted
 from ouzel.engines.rows.measures import OVERLAPPING_ROWS_MAX, MatchView
+from ouzel.engines.rows.partitions import alive, window_ends
 from ouzel.engines.rows.plan import RowPlan
 from ouzel.engines.rows.search import STEPS_UNPAUSED, search
 from ouzel.engines.rows.tables import At, Ended, Matches, Partitions, Skipping
-from ouzel.engines.rows.walk import alive, walk, window_ends
 from ouzel.errors import InputError, LimitError, argument
+from ouzel.kernels.arrays import INT64_MAX
 from ouzel.kernels.pauses import pause
 from ouzel.kernels.predicate_tables import new_values
 from ouzel.lang import row_syntax
@@ -67,14 +68,7 @@ class Finder:
         targets = np.zeros(max(len(plan.query.variables), 1), bool)
         targets[list(plan.query.skip_to)] = True
         skipping = int(_SKIPPING[plan.query.skip])
-        run: Callable[[Matches], int]
-        if plan.is_searched:
-            run = self._search(targets, skipping)
-        else:
-
-            def run(room: Matches) -> int:
-                return int(walk(self.state, self.can, self.partitions, plan.tables, skipping, targets, room))
-
+        run = self._search(targets, skipping)
         room = _room(max(self.rows.count // 2, _ROOM_FIRST), max(self.rows.count, _ROOM_FIRST))
         while True:
             ended = run(room)
@@ -131,11 +125,15 @@ class Finder:
 
     def _search(self, targets: np.ndarray, skipping: int) -> Callable[[Matches], int]:
         plan = self.plan
-        conditions = build_conditions(plan, self.rows, self._window_end)
-        path = conditions.path(_ROOM_FIRST, plan.automaton.positions)
+        conditions = build_conditions(plan, self.rows, self._window_end) if plan.is_searched else no_conditions()
+        # Room for any match, unless its steps are kept too.
+        room = _ROOM_FIRST if plan.is_searched else int(np.diff(self.rows.bounds).max(initial=0))
+        path = conditions.path(room, plan.automaton.positions if plan.is_searched else 0)
         values = new_values(conditions.predicates)
         bound = np.zeros(len(plan.query.rows) + conditions.reading.register.size + 1, np.int32)
-        steps, steps_max = 0, _MATCHES_OF_STEPS * plan.query.steps_max + _STEPS_PER_ROW * self.rows.count
+        # Without conditions on the match no step is taken back.
+        steps_of_match = plan.query.steps_max if plan.is_searched else INT64_MAX
+        steps, steps_max = 0, _MATCHES_OF_STEPS * steps_of_match + _STEPS_PER_ROW * self.rows.count
 
         def run(room: Matches) -> int:
             nonlocal path, steps
@@ -144,7 +142,7 @@ class Finder:
                     search(
                         self.state, self.can, self.partitions, plan.tables, plan.automaton.ends, conditions.reading,
                         conditions.predicates, conditions.instances, values, bound, path, skipping, targets,
-                        plan.query.steps_max, room,
+                        steps_of_match, room,
                     )
                 )  # fmt: skip
                 if ended == Ended.TEST:

@@ -12,10 +12,10 @@ from ouzel.bind.literals import DECIMAL_DIGITS_MAX
 from ouzel.bind.model import Aggregation, Attribute, Bound, Kind
 from ouzel.bind.row_patterns import MATCH_NUMBER, Row, Rows
 from ouzel.engines.rows.frames import RowFrame, SortedRows, picked, ranks_of, reads_label
+from ouzel.engines.rows.overlaps import SuffixView
 from ouzel.engines.rows.plan import RowPlan
-from ouzel.engines.rows.suffixes import SuffixView
-from ouzel.engines.rows.tables import Entries, Matches
-from ouzel.engines.rows.views import counts, extremes, float_sums, integer_sums, visible_rows
+from ouzel.engines.rows.tables import Entries, Matches, Total
+from ouzel.engines.rows.views import running_totals, visible_rows
 from ouzel.errors import LimitError
 from ouzel.lang import row_syntax
 from ouzel.runtime.expressions import evaluate
@@ -107,25 +107,37 @@ class MatchView:
         assert isinstance(rows, Rows)
         member = self.member(rows.variables)
         entries = Entries(self.entry_at, self._matches.start, self.positions, member)
-        if expression.operand is not None and reads_label(expression.operand):
+        operand, function = expression.operand, expression.function
+        if operand is None:
+            return arrow(self._running(entries, Total.ROWS, None, np.zeros(0, bool), rows.final)[1])
+        if reads_label(operand):
             # A row may have another label in another match: the values are those of entries.
             entries = entries._replace(starts=self.entry_at[:-1].copy())
-        if expression.operand is None:
-            out = np.empty(self.entries, np.int64)
-            counts(entries, np.zeros(0, bool), out)
-            return arrow(self.final(out, rows.final))
-        column = self._operand(expression.operand)
-        if expression.function == "count":
-            out = np.empty(self.entries, np.int64)
-            counts(entries, np.ascontiguousarray(_valid(column)), out)
-            return arrow(self.final(out, rows.final))
-        if expression.function in ("min", "max"):
-            places = np.empty(self.entries, np.int64)
-            if pa.types.is_null(column.type):
-                return pa.nulls(self.entries)
-            extremes(entries, ranks_of(column), _valid(column), expression.function == "max", places)
-            return picked(column, self.final(places, rows.final))
+        column = self._operand(operand)
+        if function == "count":
+            return arrow(self._running(entries, Total.VALUES, None, _valid(column), rows.final)[1])
+        if pa.types.is_null(column.type):
+            return pa.nulls(self.entries, pa.float64() if function == "avg" else pa.null())
+        if function in ("min", "max"):
+            kind = Total.LEAST_INT if function == "min" else Total.GREATEST_INT
+            return picked(column, self._running(entries, kind, ranks_of(column), _valid(column), rows.final)[0])
         return self._sum(expression, column, entries, rows.final)
+
+    def _running(
+        self, entries: Entries, kind: Total, values: np.ndarray | None, valid: np.ndarray, final: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """What `running_totals` gives for each row, or what it gives for the last row of its match."""
+        none: np.ndarray = np.zeros(0, np.int64)
+        ints, floats = none, none.astype(np.float64)
+        if values is not None and values.dtype == np.float64:
+            floats = values
+        elif values is not None:
+            ints = values
+        totals, reals = np.zeros((2, self.entries), np.int64)
+        counts = np.empty(self.entries, np.int64)
+        running_totals(entries, kind, ints, floats, np.ascontiguousarray(valid), totals, reals.view(np.float64), counts)
+        found = reals.view(np.float64) if kind is Total.SUM_FLOAT else totals
+        return self.final(found, final), self.final(counts, final)
 
     def _operand(self, operand: Bound) -> Column:
         """The values that an aggregate ranges over: for every row of the table, or for every entry if they depend on
@@ -137,22 +149,15 @@ class MatchView:
         return evaluate(operand, RowFrame(self.entries, self._rows, lambda _: self.place, lambda _: own))
 
     def _sum(self, expression: Aggregation, column: Column, entries: Entries, final: bool) -> Column:
-        if pa.types.is_null(column.type):
-            return pa.nulls(self.entries, pa.float64() if expression.function == "avg" else pa.null())
-        exists = np.empty(self.entries, bool)
         if expression.function == "avg" or expression.type.kind is Kind.FLOAT:
             values, valid = split(to_float(column), np.float64)
-            reals = np.empty(self.entries, np.float64)
-            float_sums(entries, values, valid, reals, exists)
+            reals, counts = self._running(entries, Total.SUM_FLOAT, values, valid, final)
             if expression.function == "avg":
-                number = np.empty(self.entries, np.int64)
-                counts(entries, np.ascontiguousarray(valid), number)
-                reals = reals / np.maximum(number, 1)
-            return join(self.final(reals, final), self.final(exists, final), pa.float64())
+                reals = reals / np.maximum(counts, 1)
+            return join(reals, counts > 0, pa.float64())
         values, valid = as_integers(column)
-        totals = np.empty(self.entries, np.int64)
-        integer_sums(entries, values, valid, totals, exists)
-        totals, exists = self.final(totals, final), self.final(exists, final)
+        totals, counts = self._running(entries, Total.SUM_INT, values, valid, final)
+        exists = counts > 0
         if expression.type.kind is not Kind.DECIMAL:
             return join(totals, exists, pa.int64())
         exists &= np.abs(totals) < 10**DECIMAL_DIGITS_MAX

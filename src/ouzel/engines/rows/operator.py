@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 from ouzel.engines.rows.finder import Finder
 from ouzel.engines.rows.frames import SortedRows, evaluated, row_order
 from ouzel.engines.rows.measures import MatchView, written
+from ouzel.engines.rows.overlaps import suffix_view
+from ouzel.engines.rows.partitions import kept_slots, touched
 from ouzel.engines.rows.plan import RowPlan
-from ouzel.engines.rows.suffixes import suffix_view
 from ouzel.engines.rows.tables import Matches, Partitions, RowEvents
-from ouzel.engines.rows.walk import kept_slots, touched
 from ouzel.kernels.order import gather
 from ouzel.lang import row_syntax
 from ouzel.runtime.buffer import LATEST, Block, OpenKey, StreamBuffer, chosen, expiry_bound

@@ -1,119 +1,198 @@
-"""The kernel of overlapping matches: AFTER MATCH SKIP TO NEXT ROW with one row for each match.
-
-Which row comes after a row that is taken at a position does not depend on how it was reached. So one pass from the last
-row to the first gives, for every position, what the match from there on has: where it ends, rows of variables, counts
-and sums. It is linear in the rows, where walking through each match is quadratic.
-"""
+"""The measures of overlapping matches (AFTER MATCH SKIP TO NEXT ROW with one row for each match), computed for all
+starts at once instead of match by match."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
+import pyarrow as pa
 
-from ouzel.engines.rows.tables import ACCEPT, Matches, Suffix, Tables
-from ouzel.engines.rows.walk import is_in
-from ouzel.kernels.arrays import Cube, Matrix
-from ouzel.kernels.jit import helper, kernel
+from ouzel.bind.model import Aggregation, Attribute, Bound, EventField, Intrinsic, Kind, parts
+from ouzel.bind.row_patterns import MATCH_NUMBER, Row, Rows
+from ouzel.engines.rows.frames import RowFrame, SortedRows, picked, ranks_of
+from ouzel.engines.rows.plan import RowPlan
+from ouzel.engines.rows.tables import Matches, Suffix
+from ouzel.engines.rows.views import every_start
+from ouzel.lang import row_syntax
+from ouzel.runtime.expressions import evaluate
+from ouzel.runtime.values import Column, arrow, as_integers, join, valids
 
-
-@kernel
-def every_start(
-    can: Matrix[np.uint64],
-    bounds: NDArray[np.int64],
-    tables: Tables,
-    kinds: NDArray[np.int32],
-    offsets: NDArray[np.int64],
-    members: Matrix[np.bool_],
-    columns: NDArray[np.int32],
-    values: Matrix[np.int64],
-    valid: Matrix[np.bool_],
-    room: Cube[np.int64],
-    matches: Matches,
-    found: Cube[np.int64],
-) -> Any:
-    """All matches, last first; returns how many there are.
-
-    A quantity has a kind, an offset, the positions that count, and a column of values. `room` is scratch space: [this
-    or the next row; quantity, then the lengths; position] has values and, in the second half of the last axis, counts.
-    `found` has [quantity; match; value and count].
-    """
-    count = tables.variable.size
-    written = 0
-    for partition in range(bounds.size - 2, -1, -1):
-        first = bounds[partition]
-        last = bounds[partition + 1]
-        for row in range(last - 1, first - 1, -1):
-            now = row & 1
-            for position in range(count):
-                if is_in(can, row, position):
-                    following = _following(can, tables, row + 1, last, position)
-                    length = 1 if following < 0 else room[1 - now, kinds.size, following] + 1
-                    room[now, kinds.size, position] = length
-                    for quantity in range(kinds.size):
-                        _extend(
-                            kinds, offsets, members, columns, values, valid, room, now, quantity, position, following,
-                            row, count,
-                        )  # fmt: skip
-            start = _following(can, tables, row, last, count if row == first else count + 1)
-            if start == -2:
-                continue
-            matches.partition[written] = partition
-            matches.start[written] = row
-            matches.length[written] = 0 if start < 0 else room[now, kinds.size, start]
-            for quantity in range(kinds.size):
-                empty = np.int64(0) if kinds[quantity] >= Suffix.COUNT else np.int64(-1)
-                found[quantity, written, 0] = empty if start < 0 else room[now, quantity, start]
-                found[quantity, written, 1] = 0 if start < 0 else room[now, quantity, count + start]
-            written += 1
-    return written
+# Sums below this are exact as integers and as doubles.
+_EXACT_SUM_MAX = 2**53
+# Each smaller offset takes room too.
+_OFFSET_MAX = 8
+_EXTREMES = {"min": Suffix.LEAST, "max": Suffix.GREATEST}
+_Key = tuple[object, ...]
 
 
-@helper
-def _following(can, tables, row, last, entries):
-    """The position at which a row is taken next; ACCEPT if the match ends before it, -2 if there is none."""
-    if row < last:
-        for place in range(tables.follow_at[entries], tables.follow_at[entries + 1]):
-            entry = tables.follow[place]
-            if entry == ACCEPT or is_in(can, row, entry):
-                return np.int64(entry)
-        return np.int64(-2)
-    return np.int64(ACCEPT)
+class _Unsupported(Exception):
+    """A measure that needs the rows of each match."""
 
 
-@helper
-def _extend(
-    kinds, offsets, members, columns, values, valid, room, now, quantity, position, following, row, count
-):  # fmt: skip
-    """A quantity of the match from a row on, from that of the match from the next row on."""
-    kind = kinds[quantity]
-    value = np.int64(0) if kind >= Suffix.COUNT else np.int64(-1)
-    seen = np.int64(0)
-    if following >= 0:
-        value = room[1 - now, quantity, following]
-        seen = room[1 - now, quantity, count + following]
-    column = columns[quantity]
-    if members[quantity, position] and (column < 0 or valid[column, row]):
-        if kind == Suffix.FIRST:
-            # Quantities of smaller offsets come before.
-            offset = offsets[quantity]
-            value = np.int64(row)
-            if offset > 0:
-                value = room[1 - now, quantity - 1, following] if following >= 0 else np.int64(-1)
-        elif kind == Suffix.LAST:
-            if seen == offsets[quantity]:
-                value = np.int64(row)
-        elif kind == Suffix.COUNT:
-            value += 1
-        elif kind == Suffix.SUM:
-            value += values[column, row]
-        elif value < 0 or (
-            values[column, row] <= values[column, value]
-            if kind == Suffix.LEAST
-            else values[column, row] >= values[column, value]
-        ):
-            value = np.int64(row)
-        seen += 1
-    room[now, quantity, position] = value
-    room[now, quantity, count + position] = seen
+@dataclass(slots=True)
+class _Quantities:
+    """What the kernel computes for each match."""
+
+    plan: RowPlan
+    rows: SortedRows
+    kinds: list[Suffix] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    members: list[np.ndarray] = field(default_factory=list)
+    columns: list[int] = field(default_factory=list)
+    values: list[np.ndarray] = field(default_factory=list)
+    valid: list[np.ndarray] = field(default_factory=list)
+    numbers: dict[_Key, int] = field(default_factory=dict)
+    operands: dict[Bound, Column] = field(default_factory=dict)
+
+    def add_row(self, row: Row) -> None:
+        """The row of a variable, without its shift."""
+        key = (row.variables, row.first, row.offset)
+        if row.offset > _OFFSET_MAX:
+            raise _Unsupported
+        if key in self.numbers:
+            return
+        # The row with an offset from the first one is found from those with smaller offsets.
+        for offset in range(row.offset + 1) if row.first else [row.offset]:
+            self._add(Suffix.FIRST if row.first else Suffix.LAST, offset, row.variables, -1)
+        self.numbers[key] = len(self.kinds) - 1
+
+    def add_total(self, expression: Aggregation) -> None:
+        """An aggregate; raises _Unsupported if it depends on the order of adding."""
+        rows = self.plan.query.rows[expression.component]
+        assert isinstance(rows, Rows)
+        operand = expression.operand
+        if operand is None:
+            kind, column = Suffix.COUNT, -1
+        else:
+            kind, column = self._kind(expression, operand)
+        key = (expression.function, rows.variables, operand)
+        if key not in self.numbers:
+            self._add(kind, 0, rows.variables, column)
+            self.numbers[key] = len(self.kinds) - 1
+
+    def _kind(self, expression: Aggregation, operand: Bound) -> tuple[Suffix, int]:
+        if any(isinstance(part, Intrinsic) for part in parts(operand)):
+            raise _Unsupported
+        frame = RowFrame(self.rows.count, self.rows, lambda component: None)
+        column = evaluate(operand, frame)
+        self.operands[operand] = column
+        if pa.types.is_null(column.type):
+            raise _Unsupported
+        if expression.function == "count":
+            return Suffix.COUNT, self._column(np.zeros(len(column), np.int64), valids(column))
+        if expression.function in _EXTREMES:
+            return _EXTREMES[expression.function], self._column(ranks_of(column), valids(column))
+        if operand.type.kind is not Kind.INT or expression.function not in ("sum", "avg"):
+            raise _Unsupported
+        values, valid = as_integers(column)
+        if np.abs(values.astype(np.float64)).sum() >= _EXACT_SUM_MAX:
+            raise _Unsupported
+        return Suffix.SUM, self._column(values, valid)
+
+    def _column(self, values: np.ndarray, valid: np.ndarray) -> int:
+        self.values.append(values)
+        self.valid.append(valid)
+        return len(self.values) - 1
+
+    def _add(self, kind: Suffix, offset: int, variables: frozenset[int] | None, column: int) -> None:
+        owner = self.plan.tables.variable
+        member = np.ones(len(owner), bool) if variables is None else np.isin(owner, list(variables))
+        self.kinds.append(kind)
+        self.offsets.append(offset)
+        self.members.append(member)
+        self.columns.append(column)
+
+
+@dataclass(slots=True)
+class SuffixView:
+    """The rows and aggregates that MEASURES reads, one entry for each match."""
+
+    plan: RowPlan
+    rows: SortedRows
+    quantities: _Quantities
+    matches: Matches
+    found: np.ndarray
+
+    @property
+    def last_entries(self) -> np.ndarray:
+        return np.arange(len(self.matches.start))
+
+    @property
+    def starts(self) -> np.ndarray:
+        return self.matches.start
+
+    def rows_of(self, row: Row) -> np.ndarray:
+        """The row of the table that a row of the pattern is; -1 if there is none."""
+        found: np.ndarray = self.found[self.quantities.numbers[row.variables, row.first, row.offset], :, 0]
+        if not row.shift:
+            return found
+        moved = found + row.shift
+        low, high = (self.rows.bounds[self.matches.partition + end] for end in (0, 1))
+        return np.where((found < 0) | (moved < low) | (moved >= high), -1, moved)
+
+    def labels(self, row: Row) -> Column:
+        raise AssertionError("labels need the rows of each match")
+
+    def total(self, expression: Aggregation) -> Column:
+        """An aggregate over all rows of each match."""
+        if expression.function == MATCH_NUMBER:
+            return arrow(self.matches.number)
+        rows = self.plan.query.rows[expression.component]
+        number = self.quantities.numbers[expression.function, rows.variables, expression.operand]
+        value, count = (np.ascontiguousarray(self.found[number, :, part]) for part in (0, 1))
+        if expression.function == "count":
+            return arrow(value)
+        if expression.function in _EXTREMES:
+            assert expression.operand is not None
+            return picked(self.quantities.operands[expression.operand], value)
+        if expression.function == "avg":
+            return join(value / np.maximum(count, 1), count > 0, pa.float64())
+        return join(value, count > 0, pa.int64())
+
+
+def suffix_view(plan: RowPlan, rows: SortedRows, can: np.ndarray) -> SuffixView | None:
+    """The measures of all matches, if matches may overlap and the measures can be computed so."""
+    query = plan.query
+    is_overlapping = query.skip is row_syntax.Skip.TO_NEXT_ROW and query.output is row_syntax.Rows.ONE
+    if not is_overlapping or plan.is_searched:
+        return None
+    quantities = _Quantities(plan, rows)
+    try:
+        for measure in query.measures:
+            for part in parts(measure.expression):
+                if isinstance(part, Aggregation) and part.function != MATCH_NUMBER:
+                    quantities.add_total(part)
+                elif isinstance(part, Attribute | Intrinsic):
+                    if isinstance(part, Intrinsic) and part.field is EventField.TYPE:
+                        raise _Unsupported
+                    row = query.rows[part.component]
+                    assert isinstance(row, Row)
+                    quantities.add_row(row)
+    except _Unsupported:
+        return None
+    count, positions = len(quantities.kinds), plan.automaton.positions
+    partition, start, length, number = np.zeros((4, rows.count), np.int64)
+    matches = Matches(partition, start, length, number, np.zeros(0, np.int32))
+    found = np.empty((count, rows.count, 2), np.int64)
+    none = np.zeros((0, rows.count))
+    written = every_start(
+        can,
+        rows.bounds,
+        plan.tables,
+        np.array(quantities.kinds, np.int32),
+        np.array(quantities.offsets, np.int64),
+        np.array(quantities.members, bool).reshape(count, positions),
+        np.array(quantities.columns, np.int32),
+        np.array(quantities.values, np.int64) if quantities.values else none.astype(np.int64),
+        np.array(quantities.valid, bool) if quantities.valid else none.astype(bool),
+        np.empty((2, count + 1, 2 * positions + 2), np.int64),
+        matches,
+        found,
+    )
+    # They were found from the last row to the first.
+    partition, start, length = (array[:written][::-1].copy() for array in (partition, start, length))
+    first = np.searchsorted(partition, np.arange(len(rows.bounds) - 1))
+    number = np.arange(written) - first[partition] + 1
+    matches = Matches(partition, start, length, number, matches.positions)
+    return SuffixView(plan, rows, quantities, matches, found[:, :written][:, ::-1])

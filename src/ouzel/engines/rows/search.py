@@ -1,8 +1,15 @@
-"""The kernel of row patterns whose conditions read the match: other variables, FIRST, offsets, aggregates, labels.
+"""The kernel that finds matches: depth first over the rows of one match, in order of preference.
 
-It goes depth first over the rows of one match, in order of preference. Conditions that read no more than rows at fixed
-distances have decided `can` already, so most dead ends are never entered. Rows and aggregates are kept by depth: a step
-costs the same however long the match is, and going back costs nothing. The number of steps of an attempt is limited.
+`can` says from which rows the pattern can be completed, as far as conditions on rows at fixed distances say. Without
+other conditions the first way that can be completed is the preferred one, so nothing is taken back: the search is
+linear in the rows, whatever the pattern.
+
+Conditions that read the match (other variables, FIRST, offsets, aggregates, labels) are tested row by row. Rows and
+aggregates are kept by depth: a step costs the same however long the match is, and going back costs nothing. The number
+of steps of an attempt is limited.
+
+If the search reaches the last known row of a partition of which more rows may come, a way that is preferred to all
+others depends on later rows, and the match is not decided yet.
 """
 
 from __future__ import annotations
@@ -12,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ouzel.engines.rows.tables import ACCEPT, At, Ended, Matches, Partitions, Path, Reading, Tables, Total
-from ouzel.engines.rows.walk import is_in, next_start
+from ouzel.engines.rows.partitions import is_in
+from ouzel.engines.rows.tables import ACCEPT, At, Ended, Matches, Partitions, Path, Reading, Skipping, Tables, Total
 from ouzel.kernels.arrays import INT64_MAX, INT64_MIN, Matrix
 from ouzel.kernels.events import Instances
 from ouzel.kernels.jit import helper, kernel
@@ -22,6 +29,9 @@ from ouzel.kernels.predicates import holds, order_of_floats
 
 # After so many steps the caller may be interrupted.
 STEPS_UNPAUSED = 1_000_000
+# Instead of the length of a match.
+_NO_MATCH = -1
+_OPEN = -2
 # The first number with more digits than a decimal has.
 _DECIMAL_LIMIT = np.int64(10**18)
 
@@ -48,6 +58,7 @@ def search(
     follow = tables.follow
     follow_at = tables.follow_at
     count = tables.variable.size
+    reads_no_match = reading.asks.size == 0
     ended = Ended.DONE
     while state[At.PARTITION] < partitions.start.size:
         partition = state[At.PARTITION]
@@ -65,7 +76,16 @@ def search(
                 # The last known row may be before the last one that is there.
                 may_grow = may_grow and (reading.window_end[start] > held or stop < reading.window_end[start])
             begins = count if start == partitions.origin[partition] else count + 1
-            if state[At.DEPTH] < 0:
+            result = np.int64(_NO_MATCH)
+            if reads_no_match:
+                if state[At.UNPAUSED] >= STEPS_UNPAUSED:
+                    state[At.UNPAUSED] = 0
+                    ended = Ended.PAUSE
+                    break
+                result = _walk(can, follow, follow_at, path.position, start, last, begins, may_grow)
+                state[At.UNPAUSED] += max(result, 1)
+                is_open = result == _OPEN
+            elif state[At.DEPTH] < 0:
                 state[At.DEPTH] = 0
                 state[At.STEPS] = 0
                 state[At.ATTEMPT] += 1
@@ -73,7 +93,6 @@ def search(
             depth = state[At.DEPTH]
             answer = state[At.ANSWER]
             state[At.ANSWER] = -1
-            result = np.int64(-1)
             while depth >= 0 and result < 0 and not is_open and ended == Ended.DONE:
                 row = start + depth
                 entries = path.position[depth - 1] if depth > 0 else begins
@@ -154,7 +173,9 @@ def search(
                 state[At.DEPTH] = result
                 break
             written = state[At.POSITIONS]
-            target = next_start(matches.positions, written - result, written, start, tables.variable, skipping, targets)
+            target = _next_start(
+                matches.positions, written - result, written, start, tables.variable, skipping, targets
+            )
             state[At.DEPTH] = -1
             if target <= start:
                 ended = Ended.NO_TARGET if target < 0 else Ended.TARGET_IS_FIRST
@@ -165,6 +186,48 @@ def search(
         state[At.PARTITION] += 1
         state[At.NUMBER] = 1
     return ended
+
+
+@helper
+def _walk(can, follow, follow_at, positions, start, last, begins, may_grow):
+    """The length of the match at a row if no condition reads the match: the first position that is alive is the
+    preferred one, so nothing is taken back."""
+    row = start
+    entries = begins
+    while row < last:
+        position = np.int64(_NO_MATCH)
+        for place in range(follow_at[entries], follow_at[entries + 1]):
+            entry = follow[place]
+            if entry == ACCEPT:
+                return row - start
+            if is_in(can, row, entry):
+                position = np.int64(entry)
+                break
+        if position < 0:
+            return np.int64(_NO_MATCH)
+        positions[row - start] = position
+        entries = position
+        row += 1
+    # The first way is preferred: only if it is to end here, no later row matters.
+    if may_grow and follow[follow_at[entries]] != ACCEPT:
+        return np.int64(_OPEN)
+    return row - start
+
+
+@helper
+def _next_start(positions, begin, end, start, variable, skipping, targets):
+    """The row at which the search continues after a match; -1 if the match has no row to skip to."""
+    if begin == end or skipping == Skipping.TO_NEXT_ROW:
+        return start + 1
+    if skipping == Skipping.PAST_LAST_ROW:
+        return start + end - begin
+    found = np.int64(-1)
+    for place in range(begin, end):
+        if targets[variable[positions[place]]]:
+            found = start + place - begin
+            if skipping == Skipping.TO_FIRST:
+                break
+    return found
 
 
 @helper

@@ -1,16 +1,23 @@
-"""What the rows of the output see of their match: kernels over its rows, one running value for each.
+"""Kernels of what the rows of the output see of their match.
 
 An entry is a row of a match. Values are read at the row of an entry.
+
+Of overlapping matches, which row comes after a row that is taken at a position does not depend on how it was reached.
+So one pass from the last row to the first gives, for every position, what the match from there on has: where it ends,
+rows of variables, counts and sums. It is linear in the rows, where walking through each match is quadratic.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from ouzel.engines.rows.tables import Entries
-from ouzel.kernels.arrays import INT64_MAX, INT64_MIN, ReadOnly
-from ouzel.kernels.jit import kernel
+from ouzel.engines.rows.partitions import is_in
+from ouzel.engines.rows.tables import ACCEPT, Entries, Matches, Suffix, Tables, Total
+from ouzel.kernels.arrays import INT64_MAX, INT64_MIN, Cube, Matrix, ReadOnly
+from ouzel.kernels.jit import helper, kernel
 
 
 @kernel
@@ -38,89 +45,143 @@ def visible_rows(
 
 
 @kernel
-def counts(
+def running_totals(
     entries: Entries,
+    kind: int,
+    ints: ReadOnly[NDArray[np.int64]],
+    floats: ReadOnly[NDArray[np.float64]],
     valid: ReadOnly[NDArray[np.bool_]],
-    out: NDArray[np.int64],
+    totals: NDArray[np.int64],
+    reals: NDArray[np.float64],
+    counts: NDArray[np.int64],
 ) -> None:
-    """How many rows count and have a value; `valid` is empty if all have."""
+    """Up to each row, from left to right: the sum, or the first row with the least or greatest value, -1 without one;
+    and the number of values, -1 after an overflow. `valid` is empty if all rows have a value."""
+    is_extreme = kind == Total.LEAST_INT or kind == Total.GREATEST_INT
     for match in range(entries.starts.size):
         begin = entries.begin[match]
-        count = 0
-        for entry in range(begin, entries.begin[match + 1]):
-            position = entries.positions[entry]
-            if position >= 0 and entries.member[position]:
-                count += valid.size == 0 or valid[entries.starts[match] + entry - begin]
-            out[entry] = count
-
-
-@kernel
-def integer_sums(
-    entries: Entries,
-    values: ReadOnly[NDArray[np.int64]],
-    valid: ReadOnly[NDArray[np.bool_]],
-    out: NDArray[np.int64],
-    exists: NDArray[np.bool_],
-) -> None:
-    """Sums from left to right. There is none without a value, and none after an overflow."""
-    for match in range(entries.starts.size):
-        begin = entries.begin[match]
-        total = np.int64(0)
-        found = False
-        fits = True
+        total = np.int64(-1) if is_extreme else np.int64(0)
+        real = 0.0
+        count = np.int64(0)
         for entry in range(begin, entries.begin[match + 1]):
             position = entries.positions[entry]
             row = entries.starts[match] + entry - begin
-            if position >= 0 and entries.member[position] and valid[row]:
-                value = values[row]
-                if (value > 0 and total > INT64_MAX - value) or (value < 0 and total < INT64_MIN - value):
-                    fits = False
-                elif fits:
-                    total += value
-                found = True
-            out[entry] = total
-            exists[entry] = found and fits
+            counted = position >= 0 and entries.member[position] and (valid.size == 0 or valid[row])
+            if counted and count >= 0:
+                count += 1
+                if kind == Total.SUM_FLOAT:
+                    real = real + floats[row] if count > 1 else floats[row]
+                elif kind == Total.SUM_INT:
+                    value = ints[row]
+                    if (value > 0 and total > INT64_MAX - value) or (value < 0 and total < INT64_MIN - value):
+                        count = np.int64(-1)
+                    else:
+                        total += value
+                elif is_extreme and (
+                    total < 0 or (ints[row] < ints[total] if kind == Total.LEAST_INT else ints[row] > ints[total])
+                ):
+                    total = row
+            totals[entry] = total
+            reals[entry] = real
+            counts[entry] = count
 
 
 @kernel
-def float_sums(
-    entries: Entries,
-    values: ReadOnly[NDArray[np.float64]],
-    valid: ReadOnly[NDArray[np.bool_]],
-    out: NDArray[np.float64],
-    exists: NDArray[np.bool_],
-) -> None:
-    """Sums from left to right; there is none without a value."""
-    for match in range(entries.starts.size):
-        begin = entries.begin[match]
-        total = 0.0
-        found = False
-        for entry in range(begin, entries.begin[match + 1]):
-            position = entries.positions[entry]
-            row = entries.starts[match] + entry - begin
-            if position >= 0 and entries.member[position] and valid[row]:
-                total = total + values[row] if found else values[row]
-                found = True
-            out[entry] = total
-            exists[entry] = found
+def every_start(
+    can: Matrix[np.uint64],
+    bounds: NDArray[np.int64],
+    tables: Tables,
+    kinds: NDArray[np.int32],
+    offsets: NDArray[np.int64],
+    members: Matrix[np.bool_],
+    columns: NDArray[np.int32],
+    values: Matrix[np.int64],
+    valid: Matrix[np.bool_],
+    room: Cube[np.int64],
+    matches: Matches,
+    found: Cube[np.int64],
+) -> Any:
+    """All matches, last first; returns how many there are.
+
+    A quantity has a kind, an offset, the positions that count, and a column of values. `room` is scratch space: [this
+    or the next row; quantity, then the lengths; position] has values and, in the second half of the last axis, counts.
+    `found` has [quantity; match; value and count].
+    """
+    count = tables.variable.size
+    written = 0
+    for partition in range(bounds.size - 2, -1, -1):
+        first = bounds[partition]
+        last = bounds[partition + 1]
+        for row in range(last - 1, first - 1, -1):
+            now = row & 1
+            for position in range(count):
+                if is_in(can, row, position):
+                    following = _following(can, tables, row + 1, last, position)
+                    length = 1 if following < 0 else room[1 - now, kinds.size, following] + 1
+                    room[now, kinds.size, position] = length
+                    for quantity in range(kinds.size):
+                        _extend(
+                            kinds, offsets, members, columns, values, valid, room, now, quantity, position, following,
+                            row, count,
+                        )  # fmt: skip
+            start = _following(can, tables, row, last, count if row == first else count + 1)
+            if start == -2:
+                continue
+            matches.partition[written] = partition
+            matches.start[written] = row
+            matches.length[written] = 0 if start < 0 else room[now, kinds.size, start]
+            for quantity in range(kinds.size):
+                empty = np.int64(0) if kinds[quantity] >= Suffix.COUNT else np.int64(-1)
+                found[quantity, written, 0] = empty if start < 0 else room[now, quantity, start]
+                found[quantity, written, 1] = 0 if start < 0 else room[now, quantity, count + start]
+            written += 1
+    return written
 
 
-@kernel
-def extremes(
-    entries: Entries,
-    ranks: ReadOnly[NDArray[np.int64]],
-    valid: ReadOnly[NDArray[np.bool_]],
-    largest: bool,
-    rows: NDArray[np.int64],
-) -> None:
-    """The first row with the smallest or largest rank; -1 without a value."""
-    for match in range(entries.starts.size):
-        begin = entries.begin[match]
-        best = np.int64(-1)
-        for entry in range(begin, entries.begin[match + 1]):
-            position = entries.positions[entry]
-            row = entries.starts[match] + entry - begin
-            counts = position >= 0 and entries.member[position] and valid[row]
-            if counts and (best < 0 or (ranks[row] > ranks[best] if largest else ranks[row] < ranks[best])):
-                best = row
-            rows[entry] = best
+@helper
+def _following(can, tables, row, last, entries):
+    """The position at which a row is taken next; ACCEPT if the match ends before it, -2 if there is none."""
+    if row < last:
+        for place in range(tables.follow_at[entries], tables.follow_at[entries + 1]):
+            entry = tables.follow[place]
+            if entry == ACCEPT or is_in(can, row, entry):
+                return np.int64(entry)
+        return np.int64(-2)
+    return np.int64(ACCEPT)
+
+
+@helper
+def _extend(
+    kinds, offsets, members, columns, values, valid, room, now, quantity, position, following, row, count
+):  # fmt: skip
+    """A quantity of the match from a row on, from that of the match from the next row on."""
+    kind = kinds[quantity]
+    value = np.int64(0) if kind >= Suffix.COUNT else np.int64(-1)
+    seen = np.int64(0)
+    if following >= 0:
+        value = room[1 - now, quantity, following]
+        seen = room[1 - now, quantity, count + following]
+    column = columns[quantity]
+    if members[quantity, position] and (column < 0 or valid[column, row]):
+        if kind == Suffix.FIRST:
+            # Quantities of smaller offsets come before.
+            offset = offsets[quantity]
+            value = np.int64(row)
+            if offset > 0:
+                value = room[1 - now, quantity - 1, following] if following >= 0 else np.int64(-1)
+        elif kind == Suffix.LAST:
+            if seen == offsets[quantity]:
+                value = np.int64(row)
+        elif kind == Suffix.COUNT:
+            value += 1
+        elif kind == Suffix.SUM:
+            value += values[column, row]
+        elif value < 0 or (
+            values[column, row] <= values[column, value]
+            if kind == Suffix.LEAST
+            else values[column, row] >= values[column, value]
+        ):
+            value = np.int64(row)
+        seen += 1
+    room[now, quantity, position] = value
+    room[now, quantity, count + position] = seen

@@ -1,12 +1,8 @@
-"""Kernels of row patterns whose conditions read no more than rows at fixed distances.
+"""Kernels around the search: which rows it reads, where a match may begin, where windows end, which rows are kept.
 
 `alive` reads each partition backwards once: bit p of `can[r]` says that row r may be taken at position p and that the
-rest of the pattern can be completed from there. `walk` reads forwards and always takes the first position that is
-alive. The first way that can be completed is the preferred one, so nothing is taken back: both are linear in the rows,
-whatever the pattern.
-
-More rows of a partition may come later. `alive` assumes that they complete every way that reaches the last known row.
-So if `walk` reaches it, a way that is preferred to all others depends on later rows, and the match is not decided yet.
+rest of the pattern can be completed from there, as far as conditions on rows at fixed distances say. More rows of a
+partition may come later: `alive` assumes that they complete every way that reaches the last known row.
 """
 
 from __future__ import annotations
@@ -16,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ouzel.engines.rows.tables import ACCEPT, At, Ended, Matches, Partitions, RowEvents, Skipping, Tables
+from ouzel.engines.rows.tables import Partitions, RowEvents, Tables
 from ouzel.kernels.arrays import Matrix, ReadOnly
 from ouzel.kernels.jit import helper, kernel
 
@@ -164,104 +160,3 @@ def window_ends(
 @helper
 def is_in(can, row, position):
     return (can[row, position >> _WORD_BITS] >> np.uint64(position & _BIT_OF_WORD)) & _ONE != 0
-
-
-@helper
-def next_start(positions, begin, end, start, variable, skipping, targets):
-    """The row at which the search continues after a match; -1 if the match has no row to skip to."""
-    if begin == end or skipping == Skipping.TO_NEXT_ROW:
-        return start + 1
-    if skipping == Skipping.PAST_LAST_ROW:
-        return start + end - begin
-    found = np.int64(-1)
-    for place in range(begin, end):
-        if targets[variable[positions[place]]]:
-            found = start + place - begin
-            if skipping == Skipping.TO_FIRST:
-                break
-    return found
-
-
-@kernel
-def walk(
-    state: NDArray[np.int64],
-    can: Matrix[np.uint64],
-    partitions: Partitions,
-    tables: Tables,
-    skipping: int,
-    targets: NDArray[np.bool_],
-    matches: Matches,
-) -> Any:
-    """All matches that no later row can change, from where `state` says; returns how it ended. `targets`: the variables
-    to skip to."""
-    follow = tables.follow
-    follow_at = tables.follow_at
-    count = tables.variable.size
-    partition = state[At.PARTITION]
-    number = state[At.NUMBER]
-    found = state[At.MATCHES]
-    used = state[At.POSITIONS]
-    ended = Ended.DONE
-    while partition < partitions.start.size:
-        last = partitions.known[partition]
-        start = partitions.start[partition]
-        while start < last:
-            entries = count if start == partitions.origin[partition] else count + 1
-            position = -2
-            for place in range(follow_at[entries], follow_at[entries + 1]):
-                entry = follow[place]
-                if entry == ACCEPT or is_in(can, start, entry):
-                    position = entry
-                    break
-            if position == -2:
-                start += 1
-                continue
-            if found == matches.start.size:
-                ended = Ended.MATCHES_FULL
-                break
-            row = start
-            written = used
-            is_open = False
-            while position != ACCEPT:
-                if written == matches.positions.size:
-                    ended = Ended.POSITIONS_FULL
-                    break
-                matches.positions[written] = position
-                written += 1
-                row += 1
-                if row == last:
-                    # The first way is preferred: only if it is to end here, no later row matters.
-                    is_open = not partitions.complete[partition] and follow[follow_at[position]] != ACCEPT
-                    break
-                here = position
-                position = ACCEPT
-                for place in range(follow_at[here], follow_at[here + 1]):
-                    entry = follow[place]
-                    if entry == ACCEPT or is_in(can, row, entry):
-                        position = entry
-                        break
-            if is_open or ended != Ended.DONE:
-                break
-            matches.partition[found] = partition
-            matches.start[found] = start
-            matches.length[found] = row - start
-            matches.number[found] = number
-            found += 1
-            number += 1
-            target = next_start(matches.positions, used, written, start, tables.variable, skipping, targets)
-            used = written
-            if target <= start:
-                ended = Ended.NO_TARGET if target < 0 else Ended.TARGET_IS_FIRST
-                break
-            start = target
-        partitions.start[partition] = start
-        state[At.ROW] = start
-        if ended != Ended.DONE:
-            break
-        partition += 1
-        number = 1
-    state[At.PARTITION] = partition
-    state[At.NUMBER] = number
-    state[At.MATCHES] = found
-    state[At.POSITIONS] = used
-    return ended
