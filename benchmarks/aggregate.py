@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numba import njit
 from numpy.typing import NDArray
 
@@ -28,7 +29,7 @@ import ouzel
 from benchmarks.aggregate_figures import FIGURES, plot
 from benchmarks.aggregate_peers import duckdb_w4
 from benchmarks.aggregate_sharing import Found, never_worse, sharing, whole_answers
-from benchmarks.aggregate_streams import instances_of, mostly_first, query_text, table_of, thinned
+from benchmarks.aggregate_streams import SEED, instances_of, mostly_first, query_text, table_of, thinned
 from benchmarks.measure import Bar, alternate, machine, markdown
 from ouzel.engines.aggregate.matrix import MatrixCounters
 from ouzel.engines.aggregate.per_start import RowCounters
@@ -223,6 +224,61 @@ def negation(events: int, runs: int) -> Found:
     return bars, [[f"negation {name}", f"{taken / events * 1e9:.1f} ns an event"] for name, taken in seconds.items()]
 
 
+def _twin(table: pa.Table, follows: Callable[..., NDArray[np.bool_]], window: int) -> list[int]:
+    """SEQ(E0 a, E1 b, E2 c) with a predicate on a and b: arrays of counters, one for each first event."""
+    symbol, value = table["symbol"].to_numpy(), table["x"].to_numpy()
+    seconds, thirds = np.zeros(len(symbol), np.int64), np.zeros(len(symbol), np.int64)
+    first = last = 0
+    ticks, compared = np.zeros(table.num_rows, np.int64), np.zeros(table.num_rows, value.dtype)
+    found = []
+    for now in range(table.num_rows):
+        while first < last and now - ticks[first] >= window:
+            first += 1
+        if symbol[now] == 0:
+            ticks[last], compared[last] = now, value[now]
+            last += 1
+        elif symbol[now] == 1:
+            seconds[first:last] += follows(compared[first:last], value[now])
+        elif symbol[now] == 2:
+            gained = int(seconds[first:last].sum())
+            thirds[first:last] += seconds[first:last]
+            if gained:
+                found.append(int(thirds[first:last].sum()))
+    return found
+
+
+def neighbours(events: int, runs: int) -> Found:
+    """A predicate between the first two components that is no key, against the paper's counters for each first event in
+    numpy."""
+    bars, lines = [], []
+    rng = np.random.default_rng(SEED)
+    symbol = rng.integers(0, 3, events)
+    types = pa.DictionaryArray.from_arrays(symbol.astype(np.int8), [f"E{n}" for n in range(3)])
+    for name, condition, follows, x, limit in (
+        ("equality", "a.x = b.x", np.equal, rng.integers(0, 50, events), 3),
+        ("order", "a.x < b.x", np.less, rng.integers(0, 1_000_000, events), 6),
+    ):
+        table = pa.table({"ts": np.arange(events), "type": types, "x": x, "symbol": symbol})
+        piece = table.slice(0, min(events, 100_000))
+        cost = {}
+        for window in (100, 1_000, 10_000):
+            text = f"PATTERN SEQ(E0 a, E1 b, E2 c) WHERE {condition} AGG COUNT AS n WITHIN {window}"
+            assert ouzel.match(piece, text)["n"].to_pylist() == _twin(piece, follows, window), "the twin differs"
+            work: dict[str, Callable[[], Any]] = {
+                "index": lambda t=table, q=text: ouzel.match(t, q, threads=1),
+                "twin": lambda p=piece, f=follows, w=window: _twin(p, f, w),
+            }
+            seconds = alternate(work, runs)
+            cost[window], twin = seconds["index"] / events * 1e9, seconds["twin"] / piece.num_rows * 1e9
+            lines.append([f"{name}, window {window:,}", f"{cost[window]:.0f} ns an event, numpy {twin:,.0f}"])
+            bars.append(
+                Bar(f"{name} of neighbours over numpy, window {window:,}", twin / cost[window], 1, at_least=True)
+            )
+        ratio = cost[10_000] / cost[100]
+        bars.append(Bar(f"{name} of neighbours, window 10,000 to 100", ratio, limit, at_least=False))
+    return bars, lines
+
+
 def loop(events: int, runs: int) -> Found:
     """W4: a sliding count of SEQ of four over 100 ids, from the Arrow table; the loop has its tuples ready."""
     table = table_of(events, 100)
@@ -278,6 +334,7 @@ PARTS: dict[str, Callable[[int, int], Found]] = {
     "starts": growth_with_starts,
     "negated_start": negated_start,
     "negation": negation,
+    "neighbours": neighbours,
     "loop": loop,
     "duckdb": database,
     "sharing": sharing,

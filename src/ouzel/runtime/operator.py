@@ -255,15 +255,17 @@ class StreamOperator(QueryOperator, Generic[Events]):
             self._rekey(renamed)
         self._compact_texts()
 
-    def _compact_texts(self) -> None:
+    def _compact_texts(self) -> bool:
+        """Drop texts that no event has. Returns whether texts have other codes now."""
         texts = self._stager.texts
         if not self._texts or not texts.is_sparse(len(self._texts) * self._buffer.entries):
-            return
+            return False
         lanes = [one for events in self._buffer.blocks() for one in _lanes_of(events, self._texts)]
         codes = [lane[where] for lane, where in lanes]
         texts.compact_lanes(codes)
         for (lane, where), renamed in zip(lanes, codes, strict=True):
             lane[where] = renamed
+        return True
 
     def _kernel_events(self) -> Events:
         """The live events as the kernel reads them: texts that are compared by order have their current rank."""

@@ -125,7 +125,18 @@ def test_time_alone_emits_expiry(pattern: str) -> None:
         ("PATTERN SEQ(A a, B b) AGG COUNT WITHIN 5", "counters, by inverse matrices"),
         ("PATTERN SEQ(A a, !(C c), B b) AGG COUNT WITHIN 5", "counters, by two stacks of products"),
         ("PATTERN SEQ(A a, B b) GROUP BY b.x AGG COUNT WITHIN 5", "counters, a row for each first event"),
-        ("PATTERN SEQ(A a, B b) WHERE a.x < b.x AGG COUNT WITHIN 5", "counters, along the edges between events"),
+        (
+            "PATTERN SEQ(A a, B b) WHERE a.x < b.x AGG COUNT WITHIN 5",
+            "counters, with an index over the first two events",
+        ),
+        (
+            "PATTERN SEQ(A a, B b, C c) WHERE b.x < c.x AGG COUNT WITHIN 5",
+            "counters, along the edges between events",
+        ),
+        (
+            "PATTERN SEQ(A a, B b) WHERE a.x < b.x AND a.y > b.y AGG COUNT WITHIN 5",
+            "counters, along the edges between events",
+        ),
         ("PATTERN SEQ(A a, B b, C c) WHERE a.x < c.x AGG COUNT WITHIN 5", "stacks, and adding up"),
     ],
 )

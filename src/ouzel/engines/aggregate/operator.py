@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from ouzel.engines.aggregate.edges import EdgeCounters
 from ouzel.engines.aggregate.groups import GroupIndex
+from ouzel.engines.aggregate.indexed import IndexedCounters
 from ouzel.engines.aggregate.matrix import MatrixCounters
 from ouzel.engines.aggregate.output import aggregate_schema, answer, changes_schema, changes_table, emitted, measured
 from ouzel.engines.aggregate.per_start import RowCounters
@@ -27,6 +28,7 @@ from ouzel.engines.aggregate.tables import (
     TooManyRowsError,
     Way,
     build_counter_tables,
+    indexed_atoms,
     new_counter_instances,
 )
 from ouzel.errors import LimitError
@@ -83,7 +85,7 @@ class AggregateOperator(StreamOperator[CounterInstances]):
         self._integers = sum(measure.kind is not MeasureKind.FLOAT for measure in plan.measures)
         self._floats = len(plan.measures) - self._integers
         # Only these counters read lanes after staging.
-        texts = lane_domains(self._lanes) if plan.way is Way.GRAPH else {}
+        texts = lane_domains(self._lanes) if plan.compares_events else {}
         buffer = StreamBuffer(self._room, time="tick", order=_counting_order, keeps_rows=False)
         super().__init__(plan, layout, limits, Stager(plan, self._lanes, layout), buffer, texts)
         shown = aggregate_schema(self._query, layout)
@@ -124,17 +126,22 @@ class AggregateOperator(StreamOperator[CounterInstances]):
             return EdgeCounters(
                 tables, [(min(place[c] for c in one.components), one.alternatives) for one in construction]
             )
+        if plan.way is Way.INDEXED:
+            first, second = (component.position for component in self._query.positives[:2])
+            atoms = indexed_atoms([one.alternatives for one in construction], first, second)
+            assert atoms is not None, "the plan has checked it"
+            return IndexedCounters(tables, atoms)
         return RowCounters(tables) if plan.way is Way.PER_START else MatrixCounters(tables)
 
     def _room(self, capacity: int) -> CounterInstances:
-        graph = self._counted.way is Way.GRAPH
+        compares = self._counted.compares_events
         return new_counter_instances(
             capacity,
             self._integers,
             self._floats,
             grouped=self._counted.split is not None,
-            int_lanes=self._lanes.int_count if graph else 0,
-            float_lanes=self._lanes.float_count if graph else 0,
+            int_lanes=self._lanes.int_count if compares else 0,
+            float_lanes=self._lanes.float_count if compares else 0,
         )
 
     # ── Taking events in ───────────────────────────────────────────────────────────────────────────
@@ -164,7 +171,7 @@ class AggregateOperator(StreamOperator[CounterInstances]):
         last = write_counted(
             batch.source.rows, small.chosen, small.roles, codes, count, len(self._query.components), stager.everywhere,
             self._measures, events.tick, events.key, events.component, events.ints, events.floats, self._largest,
-            small.lanes[: len(small.lanes) if self._counted.way is Way.GRAPH else 0], events.int_lanes,
+            small.lanes[: len(small.lanes) if self._counted.compares_events else 0], events.int_lanes,
             events.float_lanes, events.lane_flags, self._flagged, first,
         )  # fmt: skip
         if stager.keys.count > len(self._groups.key_group):
@@ -214,7 +221,7 @@ class AggregateOperator(StreamOperator[CounterInstances]):
             groups = self._groups.of_events(frame_of(np.arange(len(rows))), block.rows, instances)
         ints, floats = self._measured(instances)
         lanes = (instances.int_lanes, instances.float_lanes, instances.lane_flags)
-        if self._counted.way is not Way.GRAPH:
+        if not self._counted.compares_events:
             lanes = (instances.int_lanes[:0], instances.float_lanes[:0], instances.lane_flags[:0])
         self._buffer.add_counted(
             CounterInstances(instances.end, instances.key, instances.component, groups, ints, floats, *lanes)
@@ -364,7 +371,8 @@ class AggregateOperator(StreamOperator[CounterInstances]):
             assert renamed is not None, "the buffer holds no more events than the operator"
             self._rekey(renamed)
         self._compact_groups()
-        self._compact_texts()
+        if self._compact_texts():
+            self._counters.forget_codes()
 
     def _compact_groups(self) -> None:
         """Drop groups that events decide and no live event has."""

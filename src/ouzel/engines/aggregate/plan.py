@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import Enum
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, ClassVar
 
 from ouzel.bind.model import (
@@ -35,7 +36,7 @@ from ouzel.bind.model import (
 from ouzel.bind.patterns import overlapping
 from ouzel.bind.readings import linear
 from ouzel.engines import Engine
-from ouzel.engines.aggregate.tables import MeasureKind, Over, Way
+from ouzel.engines.aggregate.tables import LENGTH_MAX, MeasureKind, Over, Way, indexed_atoms
 from ouzel.errors import QueryError
 from ouzel.lang.syntax import Strategy
 from ouzel.plan.choose import make_plan
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
 COUNT_WITHOUT_MATCHES = "count_without_matches"
 COUNT_BY_INVERSE = "count_by_inverse"
 COUNT_BY_STACKS = "count_by_stacks"
+COUNT_BY_INDEX = "count_by_index"
 SHARE_COUNTERS = "share_counters"
 
 
@@ -140,6 +142,11 @@ class AggregatePlan(Plan):
         return Plan.roles_of(self, component) if self.inner is None else self.inner.roles_of(component)
 
     @property
+    def compares_events(self) -> bool:
+        """Whether the counters read what predicates between events compare."""
+        return self.way in (Way.GRAPH, Way.INDEXED)
+
+    @property
     def several_keys_a_group(self) -> bool:
         """Whether a group may have several keys: not if the groups are the keys, or if there are neither."""
         keys = {part.label for part in self.key}
@@ -176,6 +183,8 @@ def plan_aggregate(query: BoundQuery, statistics: Statistics, off: Collection[st
         notes.append(Note(COUNT_BY_INVERSE, "inverse matrices remove expired events"))
     if way is Way.STACKS:
         notes.append(Note(COUNT_BY_STACKS, "the counts of the window are products, kept in two stacks"))
+    if way is Way.INDEXED:
+        notes.append(Note(COUNT_BY_INDEX, "an index over the compared values replaces tests of pairs"))
     return replace(made, notes=tuple(notes))
 
 
@@ -298,6 +307,35 @@ def _on_edges(plan: Plan) -> bool:
     return not lowered.residual and not ranked
 
 
+def _is_indexed(plan: Plan) -> bool:
+    """Whether all predicates between events compare an attribute of the first with one of the second, at most one of
+    them by order, and nothing else restricts the matches."""
+    query = plan.query
+    if query.negatives or not 2 <= len(query.positives) <= LENGTH_MAX:
+        return False
+    parts = chain.from_iterable(walk(comparison) for c in plan.construction for comparison in c.comparisons)
+    if any(isinstance(part, Attribute) and part.present_in is not None for part in parts):
+        # A comparison that reads an attribute which the type lacks is true, whatever the value of the other event.
+        return False
+    first, second = (component.position for component in query.positives[:2])
+    if any(conjunct.components != {first, second} for conjunct in plan.construction):
+        return False
+    if query.catalog.open:
+        # As for edges: types are known when the query runs.
+        operators = [_comparison_of_attributes(conjunct) for conjunct in plan.construction]
+        return None not in operators and sum(operator != "=" for operator in operators) <= 1
+    return indexed_atoms([one.alternatives for one in lower(plan).construction], first, second) is not None
+
+
+def _comparison_of_attributes(conjunct: Conjunct) -> str | None:
+    """The operator of a condition that compares two attributes, other than <>."""
+    one = conjunct.comparisons[0]
+    if len(conjunct.comparisons) != 1 or not isinstance(one, Operation):
+        return None
+    is_index = one.operator in ("=", "<", "<=", ">", ">=") and all(isinstance(x, Attribute) for x in one.operands)
+    return one.operator if is_index else None
+
+
 def _same_for_all(conjuncts: Sequence[Conjunct], position: int) -> bool:
     """Whether v[1] and v[i] have the same single-event predicates."""
     own = [c for c in conjuncts if c.components == frozenset((position,))]
@@ -417,6 +455,8 @@ def _split(query: BoundQuery) -> int | None:
 def _way(plan: Plan, measures: Sequence[MeasureSpec], split: int | None, off: Collection[str]) -> tuple[Way, str]:
     query = plan.query
     if plan.construction:
+        if COUNT_BY_INDEX not in off and not measures and split is None and _is_indexed(plan):
+            return Way.INDEXED, "predicates compare only the first two events: looked up by value"
         return Way.GRAPH, "predicates compare only neighbours: counted along the edges between events"
     per_start = None
     if split is not None:
@@ -448,6 +488,7 @@ class _Aggregate(Engine):
         Rule(COUNT_WITHOUT_MATCHES, "aggregates are counted without building matches (A-Seq)"),
         Rule(COUNT_BY_INVERSE, "inverse matrices remove expired events"),
         Rule(COUNT_BY_STACKS, "counts that have no inverse are kept in two stacks"),
+        Rule(COUNT_BY_INDEX, "predicates between the first two events are looked up by value"),
         Rule(SHARE_COUNTERS, "queries count common parts once (A-Seq 4)"),
     )
 
@@ -553,12 +594,14 @@ NAMES = {
     Way.STACKS: "counters, by two stacks of products",
     Way.PER_START: "counters, a row for each first event",
     Way.GRAPH: "counters, along the edges between events",
+    Way.INDEXED: "counters, with an index over the first two events",
 }
 _COSTS = {
     Way.UNBOUNDED: "a step for each event",
     Way.INVERSE: "as many steps for each event as the pattern is long",
     Way.STACKS: "as many steps for each event, on average, as the pattern is long",
     Way.PER_START: "as many steps for each event as its key has first events in the window",
+    Way.INDEXED: "a search in the index for each first and each second event; as many steps as the pattern is long",
     Way.GRAPH: "for each completing event as many steps as its key has pairs of neighbours in the window, at worst",
 }
 

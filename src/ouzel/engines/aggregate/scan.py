@@ -102,6 +102,9 @@ class Counters(ABC):
         """Groups that events decide have new numbers; keys keep theirs."""
         raise AssertionError("keys decide the groups of these counters")
 
+    def forget_codes(self) -> None:  # noqa: B027
+        """Texts have other codes in the lanes of events. Most counters read lanes and keep none of their values."""
+
     # What is live without an event in the caller's buffer.
 
     def queued(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

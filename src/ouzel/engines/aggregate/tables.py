@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 
 from ouzel.kernels.arrays import INT64_MAX, INT64_MIN, Matrix, enlarged
 from ouzel.kernels.events import NO_WINDOW
+from ouzel.kernels.predicate_tables import Alternative, Atom, Comparison, Lane
 
 NEVER = INT64_MIN
 # The minimum of nothing.
@@ -101,6 +102,7 @@ class Way(IntEnum):
     STACKS = 2  # two stacks of products
     PER_START = 3  # one row of counters for each first event, as in the paper (SEM, HPC)
     GRAPH = 4  # along the edges between neighbouring events, which predicates test
+    INDEXED = 5  # by an index over the values of the first two events, which predicates compare
 
 
 class Status(IntEnum):
@@ -244,6 +246,44 @@ def reals_per_column(tables: CounterTables, wide: int) -> int:
     """The number of floats in a column of one row. Wide counters also keep each count as a float, which gives its
     size."""
     return tables.real_fields + wide
+
+
+# Patterns of `Way.INDEXED`: up to this length no count of live events can pass 126 bits.
+LENGTH_MAX = 4
+
+ORDERS = (Comparison.LESS, Comparison.LESS_EQUAL, Comparison.GREATER, Comparison.GREATER_EQUAL)
+_MIRRORED = {
+    Comparison.EQUAL: Comparison.EQUAL,
+    Comparison.LESS: Comparison.GREATER,
+    Comparison.LESS_EQUAL: Comparison.GREATER_EQUAL,
+    Comparison.GREATER: Comparison.LESS,
+    Comparison.GREATER_EQUAL: Comparison.LESS_EQUAL,
+}
+
+
+def indexed_atoms(conjuncts: Sequence[Sequence[Alternative]], first: int, second: int) -> list[Atom] | None:
+    """The predicates as comparisons of a lane of the first component with one of the second, at most the last one by
+    order; None if they are something else.
+
+    >>> price = Atom(Lane(1, 0), Comparison.GREATER, Lane(0, 0))
+    >>> indexed_atoms([[price]], 0, 1)[0].comparison.name, indexed_atoms([[price], [price]], 0, 1)
+    ('LESS', None)
+    """
+    found = []
+    for alternatives in conjuncts:
+        atom = alternatives[0]
+        if len(alternatives) != 1 or not isinstance(atom, Atom) or not isinstance(atom.right, Lane):
+            return None
+        if atom.comparison not in _MIRRORED:
+            return None
+        if atom.left.component == second:
+            atom = Atom(atom.right, _MIRRORED[atom.comparison], atom.left)
+        assert isinstance(atom.right, Lane)
+        if (atom.left.component, atom.right.component) != (first, second):
+            return None
+        found.append(atom)
+    found.sort(key=lambda atom: atom.comparison in ORDERS)
+    return found if sum(atom.comparison in ORDERS for atom in found) <= 1 else None
 
 
 ROWS_UNLIMITED = 2**62
