@@ -10,6 +10,7 @@ from xml.sax.saxutils import escape
 
 import ouzel
 from ouzel.algebra import Stream, stream
+from ouzel.loss import Exponential, Gamma
 
 FIGURES = Path(__file__).parent / "figures"
 
@@ -58,7 +59,44 @@ def pictures() -> dict[str, str]:
     made["falls.svg"] = ouzel.plot(ticks, FALLS, label="price", title="Falling prices", width=640)
     made["plan.svg"] = ouzel.explain(THEFT, "svg")
     made["query-7.svg"] = ouzel.explain(query_7(), "svg")
+    made["score-and-probability.svg"] = score_and_probability()
     return {**made, **kernels()}
+
+
+# ── Incomplete streams ─────────────────────────────────────────────────────────────────────────────
+
+
+def score_and_probability() -> str:
+    """Score and probability of a theft whose aisle reading is missing, by the time from the shelf to the exit."""
+    model = ouzel.LossModel(
+        0.05,
+        gaps={"b": Gamma(4, 90), "n": Exponential(600), "c": Gamma(3, 40)},
+        priors={"a": 0.95, "b": 0.9},
+    )
+    query = "PATTERN SEQ(Shelf a, Aisle b, !(Counter n), Exit c) WHERE [tag] WITHIN 7200 THRESHOLD 0"
+    lengths = range(25, 3_001, 25)
+    events = [{"ts": 0, "type": "Shelf", "tag": length} for length in lengths]
+    events += [{"ts": length, "type": "Exit", "tag": length} for length in lengths]
+    found = ouzel.match(events, query + " RETURN Theft(c.tag AS length)", model=model).to_pylist()
+    rows = sorted((row["length"], row["score"], row["probability"]) for row in found if row["missing"] == ["b"])
+
+    def line(place: int, highest: float) -> str:
+        return " ".join(f"{60 + row[0] / 5:.0f},{220 - 180 * row[place] / highest:.0f}" for row in rows)
+
+    labels = [(60 + 100 * number, 240, f"{500 * number} s", "middle") for number in range(7)]
+    labels += [(52, 224, "0", "end"), (52, 44, "1", "end"), (668, 44, "0.05", "start"), (668, 224, "0", "start")]
+    labels += [(60, 24, "probability", "start"), (660, 24, "score", "end")]
+    texts = "\n".join(f'<text x="{x}" y="{y}" text-anchor="{anchor}">{text}</text>' for x, y, text, anchor in labels)
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" width="720" height="260" viewBox="0 0 720 260" role="img">\n'
+        "<style>text { font: 13px system-ui, Helvetica, Arial, sans-serif; fill: #1f2933; } "
+        "polyline, path { fill: none; stroke: #334e68; stroke-width: 1.6; }</style>\n"
+        '<rect width="100%" height="100%" fill="#ffffff"/>\n'
+        '<path d="M60,40 L60,220 L660,220 L660,40" style="stroke:#829ab1;stroke-width:1"/>\n'
+        f'<polyline points="{line(2, 1.0)}"/>\n'
+        f'<polyline points="{line(1, 0.05)}" stroke-dasharray="5 4"/>\n'
+        f'<path d="M60,30 L130,30"/><path stroke-dasharray="5 4" d="M624,30 L660,30"/>\n{texts}\n</svg>'
+    )
 
 
 # ── Kernels ────────────────────────────────────────────────────────────────────────────────────────
