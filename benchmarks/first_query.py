@@ -51,6 +51,11 @@ if kind == "incomplete":
     options["model"] = ouzel.LossModel(0.05, gaps=gaps, priors={"a": 0.9, "b": 0.9})
 print(ouzel.match(events, query, **options).num_rows)
 """
+# A source tree gets what an installed package has.
+COMPILE = """
+import compileall, pathlib, ouzel
+compileall.compile_dir(pathlib.Path(ouzel.__file__).parent, quiet=1)
+"""
 # The megabytes of the package and of what it needs, by mode.
 SIZES = """
 import importlib.util, json, pathlib
@@ -94,6 +99,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.quick:
         options.runs, options.modes = 1, "library"
+    subprocess.run([options.python, "-c", COMPILE], check=True)
     sizes = subprocess.run([options.python, "-c", SIZES], check=True, capture_output=True, text=True).stdout
     shown = [f"{name} {size:.1f} MB" for name, size in json.loads(sizes).items() if size is not None]
     print(f"Installed: {', '.join(shown)}\n", flush=True)
