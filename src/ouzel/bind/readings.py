@@ -13,7 +13,6 @@ from ouzel.bind.model import (
     NULL,
     WHOLE,
     Aggregation,
-    At,
     Attribute,
     Bound,
     BoundOutput,
@@ -32,7 +31,6 @@ from ouzel.bind.model import (
     Reading,
     Scope,
     Step,
-    parts,
     rewritten,
 )
 from ouzel.lang.syntax import OutputForm, Strategy
@@ -196,12 +194,3 @@ class Moved:
         if isinstance(part, Aggregation) and part.operand is not None:
             return replace(part, component=place, operand=self.of(part.operand))
         return replace(part, component=place)
-
-
-def absent_lists(query: BoundQuery, reading: Reading, expression: Bound) -> bool:
-    """Whether a column ranges over all events of a component that a reading does not have: an empty list."""
-    present = {step.component for step in reading}
-    return any(
-        isinstance(part, Attribute | Intrinsic) and part.at is At.EVERY and part.component not in present
-        for part in parts(expression)
-    )

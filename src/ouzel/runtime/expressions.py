@@ -31,6 +31,7 @@ from ouzel.bind.model import (
     Kind,
     Length,
     Operation,
+    Presence,
     Type,
 )
 from ouzel.bind.normal_form import is_junction
@@ -77,8 +78,8 @@ class Frame(Protocol):
 class AggregatingFrame(Protocol):
     """A frame whose rows have several events of one component."""
 
-    def aggregate(self, expression: Length | Aggregation) -> Column:
-        """The number of events, or an aggregate over them."""
+    def aggregate(self, expression: Length | Presence | Aggregation) -> Column:
+        """The number of events, whether there are any, or an aggregate over them."""
         ...
 
 
@@ -114,7 +115,7 @@ class _ElementFrame:
         absent = self._around.lacks(reference)
         return None if absent is None else absent[self.parents]
 
-    def aggregate(self, expression: Length | Aggregation) -> Column:
+    def aggregate(self, expression: Length | Presence | Aggregation) -> Column:
         assert isinstance(self._around, AggregatingFrame)
         return self._repeated(self._around.aggregate(expression))
 
@@ -205,7 +206,7 @@ def evaluate(expression: Bound, frame: Frame) -> Column:
         return frame.attribute(expression)
     if isinstance(expression, Intrinsic):
         return frame.intrinsic(expression)
-    if isinstance(expression, Length | Aggregation) and isinstance(frame, AggregatingFrame):
+    if isinstance(expression, Length | Presence | Aggregation) and isinstance(frame, AggregatingFrame):
         return frame.aggregate(expression)
     if isinstance(expression, Element):
         assert isinstance(frame, _ElementFrame)

@@ -23,7 +23,8 @@ class EventFrame:
     """Some rows of a wide table, read as events of one component, or as the events of several components in a match.
 
     `rows_of` gives the row numbers of a component's events; `ticks` is the event time of every row of the table. The
-    columns `alike` have the same value for all components of a match.
+    columns `alike` have the same value for all components of a match. Rows that are `absent` have no event: all their
+    values are null.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class EventFrame:
         count: int,
         *,
         alike: frozenset[str] = frozenset(),
+        absent: np.ndarray | None = None,
     ) -> None:
         self._query = query
         self._layout = layout
@@ -43,6 +45,7 @@ class EventFrame:
         self._ticks = ticks
         self._rows_of = rows_of
         self._alike = alike
+        self.absent = absent
         self._taken: dict[tuple[int, str], pa.Array] = {}
         self.rows = count
 
@@ -51,7 +54,8 @@ class EventFrame:
         source = self._query.positives[0].position if column in self._alike else component
         key = (source, column)
         if key not in self._taken:
-            self._taken[key] = take(one_array(self._table.column(column)), self._rows_of(source))
+            taken = take(one_array(self._table.column(column)), self._rows_of(source))
+            self._taken[key] = without(taken, self.absent)
         return self._taken[key]
 
     def time(self, component: int) -> pa.Array:
@@ -59,7 +63,8 @@ class EventFrame:
         name = self._layout.time
         if name in self._table.column_names:
             return self.wide(component, name)
-        return ticks_to_time(self._event_ticks(component), self._layout.schema.field(name).type)
+        times = ticks_to_time(self._event_ticks(component), self._layout.schema.field(name).type)
+        return without(times, self.absent)
 
     def _event_ticks(self, component: int) -> np.ndarray:
         return self._layout.ticks(gather(self._ticks, self._rows_of(component)))
@@ -119,18 +124,21 @@ class EventFrame:
             return self.types(reference.component)
         if reference.field is EventField.START and self._layout.start is not None:
             starts = self.wide(reference.component, self._layout.start)
-            return starts if self._layout.scale is None else arrow(self._layout.ticks(numbers(starts)))
-        return arrow(self._event_ticks(reference.component))
+            if self._layout.scale is None:
+                return starts
+            return without(arrow(self._layout.ticks(numbers(pc.fill_null(starts, 0)))), self.absent)
+        return without(arrow(self._event_ticks(reference.component)), self.absent)
 
     def lacks(self, reference: Attribute) -> np.ndarray | None:
         if reference.present_in is None:
             return None
-        return ~self.is_one_of(reference.component, sorted(reference.present_in))
+        lacking = ~self.is_one_of(reference.component, sorted(reference.present_in))
+        return lacking if self.absent is None else lacking & ~self.absent
 
     def types(self, component: int) -> Column:
         """The types of a component's events, as text."""
         if self._layout.type is None:
-            return pa.repeat(pa.scalar(self._layout.only_type, pa.large_string()), self.rows)
+            return without(pa.repeat(pa.scalar(self._layout.only_type, pa.large_string()), self.rows), self.absent)
         column = self.wide(component, self._layout.type)
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
@@ -188,6 +196,16 @@ def take(array: pa.Array, rows: np.ndarray) -> pa.Array:
         return _nulls(kind, nulls)
     made = _taken_text(array, rows) if is_text else _taken_numbers(array, rows)
     return array.take(arrow(rows)) if made is None else pa.Array.from_buffers(kind, len(rows), [valid, *made], nulls)
+
+
+def without(array: pa.Array, absent: np.ndarray | None) -> pa.Array:
+    """The array with null in some rows."""
+    if absent is None:
+        return array
+    if array.null_count or array.offset or array.type.num_fields or pa.types.is_dictionary(array.type):
+        return array.take(pa.array(np.arange(len(array)), mask=absent))
+    valid = pa.py_buffer(np.packbits(~absent, bitorder="little"))
+    return pa.Array.from_buffers(array.type, len(array), [valid, *array.buffers()[1:]])
 
 
 _GATHERED = {32: np.int32, 64: np.int64}

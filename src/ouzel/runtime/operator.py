@@ -24,6 +24,7 @@ from ouzel.runtime.buffer import Block, Events, OpenKey, StreamBuffer, expiry_bo
 from ouzel.runtime.inbox import SmallBatch
 from ouzel.runtime.layout import Layout, output_columns
 from ouzel.runtime.limits import Limits
+from ouzel.runtime.output import Matches, Places
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.staging import KeyStager, Stager
 from ouzel.runtime.values import empty_table
@@ -164,6 +165,14 @@ class QueryOperator(Operator):
     def detach(self, query: str) -> None:
         """An operator of one query has no other query."""
         raise AssertionError("the last query of an operator is removed with it")
+
+
+class MatchOperator(QueryOperator):
+    """An operator that also gives matches as rows of tables."""
+
+    @abstractmethod
+    def matches(self, until: int) -> Sequence[Places | Matches]:
+        """What the events up to a tick complete, in place of `answer`."""
 
 
 class StreamOperator(QueryOperator, Generic[Events]):

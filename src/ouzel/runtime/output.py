@@ -23,11 +23,10 @@ from ouzel.bind.model import (
     Intrinsic,
     Kind,
     Length,
-    Reading,
+    Presence,
     Type,
     parts,
 )
-from ouzel.bind.readings import absent_lists
 from ouzel.kernels.groups import (
     FIRST,
     LAST,
@@ -45,7 +44,7 @@ from ouzel.kernels.rows import ITSELF, TICKS
 from ouzel.lang.syntax import OutputForm
 from ouzel.plan.expressions import ranges_over_events
 from ouzel.runtime.expressions import Frame, cast, evaluate
-from ouzel.runtime.frames import EventFrame, take, ticks_to_time
+from ouzel.runtime.frames import EventFrame, take, ticks_to_time, without
 from ouzel.runtime.inbox import GrowingRows
 from ouzel.runtime.layout import Layout, end_type
 from ouzel.runtime.small_answers import SmallAnswer, Taken
@@ -219,7 +218,7 @@ class Output:
     def _pick_table(self) -> np.ndarray:
         return np.array(self._picks, np.int32)
 
-    def of_matches(self, matches: Matches | MatchesByPlace) -> pa.Table:
+    def of_matches(self, matches: AnyMatches) -> pa.Table:
         """Composite events out of matches that may have Kleene variables."""
         query, schema, time = self._query, self.schema, self._time
         frame = MatchFrame(query, self._layout, matches)
@@ -235,7 +234,8 @@ class Output:
                     columns.append(arrow(matches.counts(quick.place)))
                 else:
                     rows = matches.last_rows if quick.at is At.LAST else matches.first_rows
-                    columns.append(take(one_array(matches.table.column(quick.name)), rows(quick.place)))
+                    taken = take(one_array(matches.table.column(quick.name)), rows(quick.place))
+                    columns.append(without(taken, _absent(matches, quick.place)))
             return pa.Table.from_arrays(columns, schema=schema)
         for component in query.positives:
             wanted = schema.field(component.variable).type
@@ -256,10 +256,11 @@ class Output:
         for attribute, field in zip(self._attributes[component.position], type_, strict=True):
             if attribute.path[0] == self._layout.type and component.types is not None and len(component.types) == 1:
                 # Every event of the component has the same type: no need to gather its name.
-                children.append(self._repeat(component.types[0], frame.rows, field.type))
+                children.append(without(self._repeat(component.types[0], frame.rows, field.type), frame.absent))
             else:
                 children.append(frame.raw(attribute))
-        return pa.StructArray.from_arrays(children, fields=list(type_))
+        mask = None if frame.absent is None else pa.array(frame.absent)
+        return pa.StructArray.from_arrays(children, fields=list(type_), mask=mask)
 
     def _repeat(self, text: str, count: int, wanted: pa.DataType) -> pa.Array:
         """The same text so many times. Answers share its memory."""
@@ -393,6 +394,26 @@ class Places:
     starts: np.ndarray | None = None
     ends: np.ndarray | None = None
 
+    @property
+    def count(self) -> int:
+        return len(self.rows[0])
+
+    @property
+    def listed(self) -> tuple[np.ndarray, np.ndarray]:
+        """How many events each match has at each place, and their rows side by side."""
+        rows = np.stack(self.rows, axis=1)
+        return np.ones(rows.shape, np.int32), rows.reshape(-1)
+
+    def moved(self, base: int) -> Places:
+        """The same rows, where a table begins at row `base` of another."""
+        return replace(self, rows=[rows + np.int32(base) for rows in self.rows])
+
+    def all_rows(self, place: int) -> np.ndarray:
+        return self.rows[place]
+
+    def first_rows(self, place: int) -> np.ndarray:
+        return self.rows[place]
+
 
 @dataclass(frozen=True)
 class Matches:
@@ -412,18 +433,27 @@ class Matches:
 
     def picked(self, order: np.ndarray) -> Matches:
         """Some matches, in a given order."""
-        totals = self.lengths.sum(axis=1, dtype=np.int64)
-        firsts = (np.cumsum(totals) - totals)[order]
-        totals = totals[order]
-        # In each match the rows lie side by side: its first one, moved by how many came before.
-        moved = np.repeat(firsts - (np.cumsum(totals) - totals), totals)
-        rows = self.rows[moved + np.arange(len(moved))]
+        _, rows = picked_lists(self.bounds, self.rows, order)
         return replace(self, lengths=self.lengths[order], rows=rows, starts=self.starts[order], ends=self.ends[order])
 
     @cached_property
     def _side_by_side(self) -> np.ndarray | None:
         """The rows as [match, place], if each place has one event."""
         return self.rows.reshape(self.lengths.shape) if self.rows.size == self.lengths.size else None
+
+    def moved(self, base: int) -> Matches:
+        """The same rows, where a table begins at row `base` of another."""
+        return replace(self, rows=self.rows + np.int32(base))
+
+    @property
+    def listed(self) -> tuple[np.ndarray, np.ndarray]:
+        """How many events each match has at each place, and their rows side by side."""
+        return self.lengths, self.rows
+
+    @property
+    def bounds(self) -> np.ndarray:
+        """Where the events of each match begin in `rows`, and where the last ones end."""
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths.sum(axis=1, dtype=np.int64))])
 
     @cached_property
     def firsts(self) -> np.ndarray:
@@ -458,6 +488,21 @@ class Matches:
             return np.ascontiguousarray(self._side_by_side[:, place])
         last: np.ndarray = self.rows[self.firsts[place + 1 :: self.lengths.shape[1]][: self.count] - 1]
         return last
+
+
+def picked_lists(offsets: np.ndarray, values: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Some lists, in a given order, as offsets and values.
+
+    >>> offsets, values = picked_lists(np.array([0, 2, 2, 3]), np.array([7, 8, 9]), np.array([2, 0]))
+    >>> offsets.tolist(), values.tolist()
+    ([0, 1, 3], [9, 7, 8])
+    """
+    firsts, lengths = offsets[order], np.diff(offsets)[order]
+    ends = np.cumsum(lengths)
+    # The values of a list lie side by side: its first one, moved by how many came before.
+    moved = np.repeat(firsts - (ends - lengths), lengths)
+    moved += np.arange(len(moved))
+    return np.concatenate([np.zeros(1, np.int64), ends]), values[moved]
 
 
 def joined_matches(slices: Sequence[tuple[Matches, int, int]]) -> Matches:
@@ -506,10 +551,88 @@ class MatchesByPlace:
         return last
 
 
+class UnitedMatches:
+    """The matches of several readings. A place has one row for each match, -1 if it has no event there; or, for a
+    repetition, the offsets and rows of a list for each match."""
+
+    def __init__(
+        self,
+        table: pa.Table,
+        ticks: np.ndarray,
+        places: Sequence[np.ndarray | tuple[np.ndarray, np.ndarray]],
+        starts: np.ndarray,
+        ends: np.ndarray,
+    ) -> None:
+        self.table = table
+        self.ticks = ticks
+        self.places = places
+        self.starts = starts
+        self.ends = ends
+
+    @property
+    def count(self) -> int:
+        return len(self.starts)
+
+    def picked(self, order: np.ndarray) -> UnitedMatches:
+        """Some matches, in a given order."""
+        places = [
+            picked_lists(*rows, order) if isinstance(rows, tuple) else gather(rows, order) for rows in self.places
+        ]
+        return UnitedMatches(self.table, self.ticks, places, gather(self.starts, order), gather(self.ends, order))
+
+    def absent(self, place: int) -> np.ndarray | None:
+        """The matches without an event at a place; None if there are none."""
+        rows = self.places[place]
+        found: np.ndarray = rows < 0 if isinstance(rows, np.ndarray) else self.counts(place) == 0
+        return found if found.any() else None
+
+    def counts(self, place: int) -> np.ndarray:
+        rows = self.places[place]
+        return (rows >= 0).astype(np.int64) if isinstance(rows, np.ndarray) else np.diff(rows[0])
+
+    def offsets(self, place: int) -> np.ndarray:
+        rows = self.places[place]
+        if isinstance(rows, tuple):
+            return rows[0]
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.counts(place))])
+
+    def all_rows(self, place: int) -> np.ndarray:
+        rows = self.places[place]
+        return rows[rows >= 0] if isinstance(rows, np.ndarray) else rows[1]
+
+    def first_rows(self, place: int) -> np.ndarray:
+        rows = self.places[place]
+        return self._rows_of(rows) if isinstance(rows, np.ndarray) else _rows_at(rows[1], rows[0][:-1])
+
+    def last_rows(self, place: int) -> np.ndarray:
+        rows = self.places[place]
+        return self._rows_of(rows) if isinstance(rows, np.ndarray) else _rows_at(rows[1], rows[0][1:] - 1)
+
+    def _rows_of(self, rows: np.ndarray) -> np.ndarray:
+        """The rows of a place; the first row of the table for a match without one."""
+        return np.maximum(rows, 0) if len(rows) and rows.min() < 0 else rows
+
+
+def _rows_at(rows: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Some rows; any row for a match without one."""
+    if not len(rows):
+        return np.zeros(len(places), np.int32)
+    found: np.ndarray = rows[np.clip(places, 0, len(rows) - 1)]
+    return found
+
+
+AnyMatches = Matches | MatchesByPlace | UnitedMatches
+
+
+def _absent(matches: AnyMatches, place: int) -> np.ndarray | None:
+    """The matches without an event at a place; None if there are none."""
+    return matches.absent(place) if isinstance(matches, UnitedMatches) else None
+
+
 class MatchFrame:
     """Matches to evaluate over: one row per match."""
 
-    def __init__(self, query: BoundQuery, layout: Layout, matches: Matches | MatchesByPlace) -> None:
+    def __init__(self, query: BoundQuery, layout: Layout, matches: AnyMatches) -> None:
         self._query = query
         self._layout = layout
         self._matches = matches
@@ -521,6 +644,7 @@ class MatchFrame:
         """The events of a component: the first or last of each match, or with EVERY all of them."""
         if (component, at) not in self._frames:
             place = self._place[component]
+            absent = None if at is At.EVERY else _absent(self._matches, place)
             if at is At.EVERY:
                 rows = self._matches.all_rows(place)
             elif at is At.LAST:
@@ -528,7 +652,13 @@ class MatchFrame:
             else:
                 rows = self._matches.first_rows(place)
             self._frames[component, at] = EventFrame(
-                self._query, self._layout, self._matches.table, self._matches.ticks, lambda _: rows, len(rows)
+                self._query,
+                self._layout,
+                self._matches.table,
+                self._matches.ticks,
+                lambda _: rows,
+                len(rows),
+                absent=absent,
             )
         return self._frames[component, at]
 
@@ -547,9 +677,11 @@ class MatchFrame:
     def lacks(self, reference: Attribute) -> np.ndarray | None:
         return self.events(reference.component, reference.at).lacks(reference)
 
-    def aggregate(self, expression: Length | Aggregation) -> Column:
-        """A length or an aggregate over all events of a component."""
+    def aggregate(self, expression: Length | Presence | Aggregation) -> Column:
+        """A length or an aggregate over all events of a component, or whether there are any."""
         offsets = self.offsets(expression.component)
+        if isinstance(expression, Presence):
+            return pa.array(np.diff(offsets) > 0)
         if isinstance(expression, Length) or expression.operand is None:
             return pa.array(np.diff(offsets))
         frame = self.events(expression.component, At.EVERY)
@@ -652,7 +784,7 @@ class _EveryEvent:
         absent = self._frame.lacks(reference)
         return absent if absent is None or reference.at is At.EVERY else absent[self._matches]
 
-    def aggregate(self, expression: Length | Aggregation) -> Column:
+    def aggregate(self, expression: Length | Presence | Aggregation) -> Column:
         return self._in_rows(self._frame.aggregate(expression), At.SINGLE)
 
     def _in_rows(self, column: Column, at: At) -> Column:
@@ -668,35 +800,6 @@ def _lists(offsets: np.ndarray, values: pa.Array, wanted: pa.DataType) -> pa.Arr
 
 # The column of OUTPUT COMPRESSED with the number of the reading, counted from 1.
 READING = "reading"
-
-
-class ReadingColumns:
-    """The rows of a reading as rows of the whole query: absent variables are null, and empty lists."""
-
-    def __init__(self, query: BoundQuery, reading: Reading, schema: pa.Schema) -> None:
-        self._schema = schema
-        present = {query.components[step.component].variable for step in reading}
-        absent: dict[str, bool] = {}
-        if query.returns is None:
-            absent = {c.variable: c.kleene for c in query.positives if c.variable not in present}
-        else:
-            absent = {column.name: True for column in query.returns if absent_lists(query, reading, column.expression)}
-        self._absent = absent
-        self._bound = sum(not query.components[step.component].negated for step in reading)
-        self._is_furthest = query.output.form is OutputForm.FURTHEST
-
-    def of(self, table: pa.Table) -> pa.Table:
-        return pa.table([self._column(table, field) for field in self._schema], schema=self._schema)
-
-    def _column(self, table: pa.Table, field: pa.Field) -> pa.Array | pa.ChunkedArray:
-        if self._is_furthest and field.name == REACHED:
-            return pa.repeat(pa.scalar(self._bound, pa.int64()), table.num_rows)
-        if field.name in self._absent:
-            if not self._absent[field.name]:
-                return pa.nulls(table.num_rows, field.type)
-            offsets = pa.array(np.zeros(table.num_rows + 1, np.int32))
-            return pa.ListArray.from_arrays(offsets, pa.nulls(0, field.type.value_type), type=field.type)
-        return pa.chunked_array([conformed(chunk, field.type) for chunk in table.column(field.name).chunks], field.type)
 
 
 def conformed(column: pa.Array, wanted: pa.DataType) -> pa.Array:

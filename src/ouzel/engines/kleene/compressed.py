@@ -43,7 +43,7 @@ from ouzel.prepared import Query, as_queries
 from ouzel.runtime.frames import take, ticks_to_time
 from ouzel.runtime.inputs import as_table
 from ouzel.runtime.layout import INPUT_TYPE, Layout, end_type, output_columns, ticks_of
-from ouzel.runtime.output import READING, MatchesByPlace, Output, ReadingColumns, output_schema
+from ouzel.runtime.output import READING, Output, UnitedMatches
 from ouzel.runtime.program import layouts, make_program
 from ouzel.runtime.values import empty_table, one_array
 
@@ -252,9 +252,8 @@ def listed(
     end = compressed.column("end").cast(end_type(layout, bound))
     ends = ticks_of(pa.table({layout.time: end}), layout)
     left: int = _NO_LIMIT if first is None else first
-    answers = [Output(query, layout) for query in queries]
-    schema = output_schema(bound, layout)
-    found = [empty_table(schema)]
+    output = Output(bound, layout)
+    found = [empty_table(output.schema)]
     for number, together in groupby(range(len(rows)), key=lambda row: numbers[row]):
         places = len(queries[number].positives)
         by_row: list[ListedEvents] = []
@@ -274,10 +273,26 @@ def listed(
             match_ends.append(np.full(count, ends[at]))
         if by_row:
             joined = [_side_by_side(by_row, place) for place in range(places)]
-            matches = MatchesByPlace(event_table, ticks, joined, _joined(starts), _joined(match_ends))
-            table = answers[number].of_matches(matches)
-            found.append(ReadingColumns(bound, bound.readings[number], schema).of(table) if bound.readings else table)
+            lists = dict(zip(_components(bound, number), joined, strict=True))
+            united = [_place(lists.get(c.position), c.kleene, sum(map(len, starts))) for c in bound.positives]
+            matches = UnitedMatches(event_table, ticks, united, _joined(starts), _joined(match_ends))
+            found.append(output.of_matches(matches))
     return pa.concat_tables(found[1:]) if len(found) > 1 else found[0]
+
+
+def _components(bound: BoundQuery, reading: int) -> list[int]:
+    """The positive components of a reading."""
+    steps = [step.component for step in bound.readings[reading]] if bound.readings else range(len(bound.components))
+    return [component for component in steps if not bound.components[component].negated]
+
+
+def _place(
+    lists: tuple[np.ndarray, np.ndarray] | None, kleene: bool, matches: int
+) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+    """The events of a component in some matches, which all have it or all do not."""
+    if lists is None:
+        return (np.zeros(matches + 1, np.int64), np.zeros(0, np.int32)) if kleene else np.full(matches, -1, np.int32)
+    return lists if kleene else lists[1]
 
 
 def _reading_numbers(compressed: pa.Table, bound: BoundQuery) -> list[int]:

@@ -32,7 +32,7 @@ from ouzel.runtime.inbox import SmallBatch
 from ouzel.runtime.layout import Layout, output_columns
 from ouzel.runtime.limits import Limits, report_many
 from ouzel.runtime.moments import stream_order
-from ouzel.runtime.operator import NO_TICKS, Answer, Found, StreamOperator
+from ouzel.runtime.operator import NO_TICKS, Answer, Found, MatchOperator, StreamOperator
 from ouzel.runtime.output import Matches, Output, joined_matches
 from ouzel.runtime.snapshot import Reader, Writer
 
@@ -58,7 +58,7 @@ _FORMS = {
 }
 
 
-class KleeneOperator(StreamOperator[RunEvents]):
+class KleeneOperator(StreamOperator[RunEvents], MatchOperator):
     """The state of one query. `stage` takes in events; `advance` moves time and returns the matches."""
 
     _stager: RunStager
@@ -266,6 +266,17 @@ class KleeneOperator(StreamOperator[RunEvents]):
         self._count_answer(len(found.slots))
         return found
 
+    def matches(self, until: int) -> list[Matches]:
+        """What the events up to a tick complete, as rows of tables."""
+        parts = []
+        for _ in self._steps(until):
+            found = self._found()
+            if found is not None:
+                matches = self._matches(found)
+                # The kernel writes the next ones to the same memory.
+                parts.append(replace(matches, lengths=matches.lengths.copy(), ends=matches.ends.copy()))
+        return parts
+
     def _matches(self, found: KernelFound) -> Matches:
         table, ticks, rows = self._fetch(found.slots)
         starts = gather(self._buffer.events.start, first_of_each(found.slots, found.lengths))
@@ -304,13 +315,7 @@ class KleeneOperator(StreamOperator[RunEvents]):
 
     def search(self) -> Found:
         """What all staged events complete."""
-        parts = []
-        for _ in self._steps(LATEST):
-            found = self._found()
-            if found is not None:
-                matches = self._matches(found)
-                # The kernel writes the next ones to the same memory.
-                parts.append(replace(matches, lengths=matches.lengths.copy(), ends=matches.ends.copy()))
+        parts = self.matches(LATEST)
         if not parts:
             return Found(NO_TICKS, NO_TICKS, None)
         matches = joined_matches([(one, 0, one.count) for one in parts])

@@ -1,4 +1,4 @@
-"""The union of the matches of several readings, and the forms of OUTPUT over it (docs/semantics.md, "Output").
+"""The forms of OUTPUT over the matches of several readings (docs/semantics.md, "Output"), and equal matches.
 
 Matches of one end are ranked by the reading, then by their start, positions and component numbers. The readings give
 all their matches; a form chooses among them within a partition.
@@ -8,285 +8,183 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ouzel.bind.clauses import REACHED
 from ouzel.bind.model import BoundQuery, TimeWindow
 from ouzel.bind.patterns import overlapping
-from ouzel.engines.readings.plan import POSITION, partition_column, position_column
+from ouzel.engines.readings.choose import choose
+from ouzel.engines.readings.union import Union, list_ranks
 from ouzel.lang.syntax import OutputForm
 from ouzel.runtime.buffer import LATEST
-from ouzel.runtime.frames import ticks_to_time
+from ouzel.runtime.frames import EventFrame, ticks_to_time
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.operator import Answer
 from ouzel.runtime.snapshot import Reader, Writer
-from ouzel.runtime.values import numbers, one_array
-
-Partition = tuple[Any, ...]
+from ouzel.runtime.values import Column, ranks
 
 
-class _Found(NamedTuple):
-    """A match: its rank among those of one answer, its partition, and the positions of its events by variable."""
-
-    row: int
-    start: int
-    end: int
-    reading: int
-    partition: Partition
-    places: dict[str, list[int]]
-
-    @property
-    def positions(self) -> list[int]:
-        return [position for positions in self.places.values() for position in positions]
-
-    @property
-    def rank(self) -> tuple[Any, ...]:
-        numbers = [number for number, positions in enumerate(self.places.values()) for _ in positions]
-        return (self.end, self.reading, self.start, self.positions, numbers)
-
-
-class Union:
+class Distinct:
     """Two readings that bind the same events to the same variables give one match, of the first reading."""
 
     def __init__(self, query: BoundQuery) -> None:
-        self._query = query
-        # By their variables; readings whose variables no other reading has cannot give a match again.
-        self._alike: dict[int, tuple[str, ...]] = {}
-        variables = [_variables(query, reading) for reading in range(len(query.readings))]
+        # For each reading the first one with the same variables, -1 if no other reading can give its matches.
+        self._alike = np.full(len(query.readings), -1)
+        components = [
+            tuple(step.component for step in reading if not query.components[step.component].negated)
+            for reading in query.readings
+        ]
         for later in overlapping(query.readings, query.components):
-            for reading, names in enumerate(variables):
-                if names == variables[later]:
-                    self._alike[reading] = names
+            for reading, own in enumerate(components):
+                if own == components[later]:
+                    self._alike[reading] = components.index(own)
+        self._applies = bool((self._alike >= 0).any())
 
-    def distinct(self, tables: Sequence[tuple[int, pa.Table]], ends: np.ndarray) -> np.ndarray | None:
-        """The rows of the matches, without those that an earlier reading has given; None for all of them."""
-        if not any(reading in self._alike for reading, _ in tables):
-            return None
-        kept: list[int] = []
-        seen: set[object] = set()
-        row = 0
-        for reading, table in tables:
-            names = self._alike.get(reading)
-            if names is None:
-                kept += range(row, row + table.num_rows)
-            else:
-                columns = [position_lists(table, name) for name in names]
-                for number, places in enumerate(zip(*columns, strict=True), row):
-                    match = int(ends[number]), names, tuple(map(tuple, places))
-                    if match not in seen:
-                        seen.add(match)
-                        kept.append(number)
-            row += table.num_rows
-        return np.array(kept, np.int64)
+    def among(self, union: Union, kept: np.ndarray) -> np.ndarray:
+        """The matches without those that an earlier reading has given."""
+        if not self._applies:
+            return kept
+        alike = self._alike[union.readings[kept]]
+        asked = np.flatnonzero(alike >= 0)
+        ends = union.matches.ends[kept[asked]]
+        keys = np.stack([alike[asked], ends, union.ranks(kept[asked])], axis=1)
+        _, first = np.unique(keys, axis=0, return_index=True)
+        is_kept = alike < 0
+        is_kept[asked[first]] = True
+        found: np.ndarray = kept[is_kept]
+        return found
 
 
-def _variables(query: BoundQuery, reading: int) -> tuple[str, ...]:
-    """The variables of the positive components of a reading."""
-    components = [query.components[step.component] for step in query.readings[reading]]
-    return tuple(component.variable for component in components if not component.negated)
-
-
-class Forms(ABC):
-    """A form of OUTPUT. It keeps what later choices depend on, for a window."""
-
-    def __init__(self, query: BoundQuery) -> None:
-        self._query = query
-        self._window = query.window.ticks if isinstance(query.window, TimeWindow) else None
-
-    def chosen(
-        self,
-        tables: Sequence[tuple[int, pa.Table]],
-        starts: np.ndarray,
-        ends: np.ndarray,
-        rows: np.ndarray | None,
-        until: int,
-    ) -> np.ndarray:
-        """The rows of the matches that the form keeps, in order, out of the tables of some readings. `rows` are those
-        of the union, None for all."""
-        among = None if rows is None else set(rows.tolist())
-        given = (match for match in self._matches(tables, starts, ends) if among is None or match.row in among)
-        found = sorted(given, key=lambda match: match.rank)
-        kept = self._keep(found)
-        if self._window is not None:
-            self._evict(until - self._window)
-        return np.array([match.row for match in kept], np.int64)
+class Form(ABC):
+    """A form of OUTPUT."""
 
     @abstractmethod
-    def _keep(self, ranked: list[_Found]) -> list[_Found]: ...
-
-    @abstractmethod
-    def _evict(self, before: int) -> None:
-        """No later match starts at or before this tick."""
+    def chosen(self, union: Union, ranked: np.ndarray, until: int) -> np.ndarray:
+        """The places in `ranked` of the matches that the form keeps."""
 
     def dump(self) -> Any:
+        """What later choices depend on."""
         return None
 
     def load(self, head: Any) -> None:
-        return
+        """Restore what `dump` stored."""
+        assert head is None
 
-    def _matches(
-        self, tables: Sequence[tuple[int, pa.Table]], starts: np.ndarray, ends: np.ndarray
-    ) -> Iterator[_Found]:
-        row = 0
-        for reading, table in tables:
-            variables = _variables(self._query, reading)
-            columns = [position_lists(table, variable) for variable in variables]
-            partitions = self._partitions(table, variables[0])
-            for number, places in enumerate(zip(*columns, strict=True)):
-                yield _Found(
-                    row,
-                    int(starts[row]),
-                    int(ends[row]),
-                    reading,
-                    partitions[number],
-                    dict(zip(variables, places, strict=True)),
-                )
-                row += 1
 
-    def _partitions(self, table: pa.Table, first: str) -> list[Partition]:
+def ranked(union: Union, kept: np.ndarray) -> np.ndarray:
+    """Matches in the order in which a form chooses."""
+    matches = union.matches
+    keys = (union.ranks(kept), matches.starts[kept], union.readings[kept], matches.ends[kept])
+    return kept[np.lexsort(keys)]
+
+
+class _Latest(Form):
+    """All matches of one last event end at one time, so nothing is kept for later."""
+
+    def chosen(self, union: Union, ranked: np.ndarray, until: int) -> np.ndarray:
+        offsets, positions = union.picked(ranked)
+        # Each list backwards: its last event first.
+        backwards = np.repeat(offsets[:-1] + offsets[1:] - 1, np.diff(offsets)) - np.arange(len(positions))
+        recency = list_ranks(offsets, positions[backwards])
+        lasts = positions[offsets[1:] - 1]
+        order = np.lexsort((-recency, -positions[offsets[:-1]], lasts))
+        is_best = np.ones(len(order), bool)
+        is_best[1:] = lasts[order][1:] != lasts[order][:-1]
+        return np.sort(order[is_best])
+
+
+class _InTurn(Form):
+    """Keeps a match if it comes after what the matches kept before it in its group cover. What they cover is kept for
+    a window."""
+
+    def __init__(self, query: BoundQuery, layout: Layout) -> None:
+        self._query = query
+        self._layout = layout
+        self._form = query.output.form
+        self._window = query.window.ticks if isinstance(query.window, TimeWindow) else None
+        self._place = 0
+        if query.output.component is not None:
+            self._place = [c.position for c in query.positives].index(query.output.component)
+        # By group: up to where it is covered, and since when.
+        self._covered: dict[Any, tuple[int, int]] = {}
+
+    def chosen(self, union: Union, ranked: np.ndarray, until: int) -> np.ndarray:
+        matches = union.matches
+        starts, ends = matches.starts[ranked], matches.ends[ranked]
+        firsts = union.positions[union.first_rows[ranked]]
+        since = ends
+        if self._form is OutputForm.NON_OVERLAPPING:
+            at, reach = starts, ends
+        elif self._form is OutputForm.FIRST:
+            at, reach, since = np.zeros(len(ranked), np.int64), np.zeros(len(ranked), np.int64), starts
+        else:
+            is_first = self._form is OutputForm.SKIP_TO_FIRST
+            rows = (matches.first_rows if is_first else matches.last_rows)(self._place)
+            at, reach = firsts, union.positions[rows[ranked]] - 1
+        names, groups = self._groups(union, ranked, firsts)
+        bounds = np.array([self._covered.get(name, (_NOTHING, 0))[0] for name in names], np.int64)
+        kept = np.zeros(len(ranked), np.bool_)
+        choose(groups.astype(np.int64), at.astype(np.int64), reach.astype(np.int64), bounds, kept)
+        found = np.flatnonzero(kept)
+        # The last match of each group, which has the latest end.
+        last = np.full(len(names), -1)
+        last[groups[found]] = found
+        for group in np.flatnonzero(last >= 0).tolist():
+            self._covered[names[group]] = int(bounds[group]), int(since[last[group]])
+        if self._window is not None:
+            before = until - self._window
+            self._covered = {name: found for name, found in self._covered.items() if found[1] > before}
+        return found
+
+    def _groups(self, union: Union, ranked: np.ndarray, firsts: np.ndarray) -> tuple[list[Any], np.ndarray]:
+        """The groups of some matches by their names, and the group of each match."""
+        if self._form is OutputForm.FIRST:
+            positions, groups = np.unique(firsts, return_inverse=True)
+            return positions.tolist(), groups
         if not self._query.equivalences:
-            return [()] * table.num_rows
-        columns = [
-            partition_values(table, first, number, test.path) for number, test in enumerate(self._query.equivalences)
-        ]
-        return [tuple(map(_comparable, values)) for values in zip(*columns, strict=True)]
+            return [()], np.zeros(len(ranked), np.int64)
+        first_rows = union.first_rows[ranked]
+        table, ticks = union.matches.table, union.matches.ticks
+        frame = EventFrame(self._query, self._layout, table, ticks, lambda _: first_rows, len(first_rows))
+        columns = [frame.tested(test)[0] for test in self._query.equivalences]
+        _, rows, groups = np.unique(
+            np.stack([ranks(column) for column in columns], axis=1), axis=0, return_index=True, return_inverse=True
+        )
+        values = [_storable(column.take(pa.array(rows))) for column in columns]
+        return list(zip(*values, strict=True)), groups.reshape(-1)
+
+    def dump(self) -> Any:
+        """What later choices depend on."""
+        return [[name, *found] for name, found in self._covered.items()]
+
+    def load(self, head: Any) -> None:
+        """Restore what `dump` stored."""
+        self._covered = {tuple(name) if isinstance(name, list) else name: (bound, since) for name, bound, since in head}
 
 
-def position_lists(table: pa.Table, variable: str) -> list[list[int]]:
-    """The positions of the events of a variable, match by match."""
-    if position_column(variable) in table.column_names:
-        found = table.column(position_column(variable)).to_pylist()
-        return [one if isinstance(one, list) else [one] for one in found]
-    events = one_array(table.column(variable))
-    if not pa.types.is_list(events.type):
-        return [[position] for position in pc.struct_field(events, POSITION).to_pylist()]
-    positions = pc.struct_field(events.flatten(), POSITION).to_pylist()
-    ends = np.cumsum(numbers(pc.list_value_length(events), np.int32))
-    return [positions[end - size : end] for end, size in zip(ends, np.diff(ends, prepend=0), strict=True)]
+_NOTHING = np.iinfo(np.int64).min
 
 
-def partition_values(table: pa.Table, first: str, number: int, path: tuple[str, ...]) -> list[Any]:
-    """The value of an equivalence test in each match, as a value that can be stored as JSON."""
-    if partition_column(number) in table.column_names:
-        values = one_array(table.column(partition_column(number)))
-    else:
-        values = one_array(table.column(first))
-        if pa.types.is_list(values.type):
-            values = pc.list_element(values, 0)
-        for name in path:
-            values = pc.struct_field(values, name)
+def _storable(values: Column) -> list[Any]:
+    """Values of an equivalence test as values that are equal if the test says so, and that JSON stores."""
     kind = values.type
     if pa.types.is_temporal(kind):
         values = values.cast(pa.int32() if pa.types.is_date32(kind) or pa.types.is_time32(kind) else pa.int64())
     elif pa.types.is_decimal(kind):
         values = values.cast(pa.string())
-    return [value.hex() if isinstance(value, bytes) else value for value in values.to_pylist()]
+    return [_comparable(value) for value in values.to_pylist()]
 
 
 def _comparable(value: Any) -> Any:
     """NaN equals NaN, and -0.0 equals 0.0."""
+    if isinstance(value, bytes):
+        return value.hex()
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else value + 0.0
     return value
-
-
-class _NonOverlapping(Forms):
-    def __init__(self, query: BoundQuery) -> None:
-        super().__init__(query)
-        self._ends: dict[Partition, int] = {}
-
-    def _keep(self, ranked: list[_Found]) -> list[_Found]:
-        kept = []
-        for match in ranked:
-            last = self._ends.get(match.partition)
-            if last is None or match.start > last:
-                self._ends[match.partition] = match.end
-                kept.append(match)
-        return kept
-
-    def _evict(self, before: int) -> None:
-        self._ends = {partition: end for partition, end in self._ends.items() if end > before}
-
-    def dump(self) -> Any:
-        return [[list(partition), end] for partition, end in self._ends.items()]
-
-    def load(self, head: Any) -> None:
-        self._ends = {tuple(partition): end for partition, end in head}
-
-
-class _First(Forms):
-    def __init__(self, query: BoundQuery) -> None:
-        super().__init__(query)
-        self._starts: dict[int, int] = {}
-
-    def _keep(self, ranked: list[_Found]) -> list[_Found]:
-        kept = []
-        for match in ranked:
-            if match.positions[0] not in self._starts:
-                self._starts[match.positions[0]] = match.start
-                kept.append(match)
-        return kept
-
-    def _evict(self, before: int) -> None:
-        self._starts = {position: start for position, start in self._starts.items() if start > before}
-
-    def dump(self) -> Any:
-        return list(self._starts.items())
-
-    def load(self, head: Any) -> None:
-        self._starts = dict(map(tuple, head))
-
-
-class _SkipTo(Forms):
-    def __init__(self, query: BoundQuery) -> None:
-        super().__init__(query)
-        assert query.output.component is not None
-        self._variable = query.components[query.output.component].variable
-        self._which = 0 if query.output.form is OutputForm.SKIP_TO_FIRST else -1
-        # The position from which matches may start, and the end of the match that set it.
-        self._resume: dict[Partition, tuple[int, int]] = {}
-
-    def _keep(self, ranked: list[_Found]) -> list[_Found]:
-        kept = []
-        for match in ranked:
-            resume, _ = self._resume.get(match.partition, (-1, 0))
-            if match.positions[0] >= resume:
-                kept.append(match)
-                self._resume[match.partition] = max(resume, match.places[self._variable][self._which]), match.end
-        return kept
-
-    def _evict(self, before: int) -> None:
-        self._resume = {partition: found for partition, found in self._resume.items() if found[1] > before}
-
-    def dump(self) -> Any:
-        return [[list(partition), *found] for partition, found in self._resume.items()]
-
-    def load(self, head: Any) -> None:
-        self._resume = {tuple(partition): (resume, end) for partition, resume, end in head}
-
-
-class _Latest(Forms):
-    """All matches of one last event end at one time, so nothing is kept for later."""
-
-    def _keep(self, ranked: list[_Found]) -> list[_Found]:
-        best: dict[tuple[Partition, int], _Found] = {}
-        for match in ranked:
-            last = match.partition, match.positions[-1]
-            if last not in best or _recency(match) > _recency(best[last]):
-                best[last] = match
-        return sorted(best.values(), key=lambda match: match.rank)
-
-    def _evict(self, before: int) -> None:
-        return
-
-
-def _recency(match: _Found) -> tuple[int, list[int]]:
-    return match.positions[0], match.positions[::-1]
 
 
 class Furthest:
@@ -298,27 +196,16 @@ class Furthest:
 
     def __init__(self, query: BoundQuery, layout: Layout) -> None:
         assert isinstance(query.window, TimeWindow) and query.window.ticks is not None
-        self._query = query
+        self._length = len(query.positives)
         self._layout = layout
         self._window = query.window.ticks
         # The runs that wait, the position of the first event of each, and when they start and end.
         self._held: pa.Table | None = None
         self._firsts = self._starts = self._ends = np.empty(0, np.int64)
 
-    def chosen(
-        self,
-        table: pa.Table,
-        starts: np.ndarray,
-        ends: np.ndarray,
-        given: Sequence[tuple[int, pa.Table]],
-        until: int,
-    ) -> Answer:
-        """What is complete, and what can no longer be. `given` are the same runs by reading, with their positions."""
-        new = [
-            [positions[0] for positions in position_lists(rows, _variables(self._query, reading)[0])]
-            for reading, rows in given
-        ]
-        firsts = np.concatenate([self._firsts, *new]).astype(np.int64)
+    def chosen(self, table: pa.Table, starts: np.ndarray, ends: np.ndarray, firsts: np.ndarray, until: int) -> Answer:
+        """What is complete, and what can no longer be. `firsts` are the positions of the first events."""
+        firsts = np.concatenate([self._firsts, firsts])
         starts, ends = np.concatenate([self._starts, starts]), np.concatenate([self._ends, ends])
         table = table if self._held is None else pa.concat_tables([self._held, table])
         reached = table.column(REACHED).to_numpy()
@@ -326,7 +213,7 @@ class Furthest:
         is_best = np.ones(len(order), bool)
         is_best[1:] = firsts[order][1:] != firsts[order][:-1]
         best = order[is_best]
-        complete = reached[best] == len(self._query.positives)
+        complete = reached[best] == self._length
         deadlines = self._deadlines(starts[best])
         due = complete | (deadlines <= until)
         waiting = best[~due]
@@ -362,16 +249,8 @@ class Furthest:
             self._firsts, self._starts, self._ends = reader.arrays(head["arrays"])
 
 
-_FORMS: dict[OutputForm, Callable[[BoundQuery], Forms]] = {
-    OutputForm.NON_OVERLAPPING: _NonOverlapping,
-    OutputForm.FIRST: _First,
-    OutputForm.LATEST: _Latest,
-    OutputForm.SKIP_TO_FIRST: _SkipTo,
-    OutputForm.SKIP_TO_LAST: _SkipTo,
-}
-
-
-def form_of(query: BoundQuery) -> Forms | None:
+def form_of(query: BoundQuery, layout: Layout) -> Form | None:
     """What chooses among the matches of a query; None if all are kept, or by OUTPUT FURTHEST."""
-    form = _FORMS.get(query.output.form)
-    return None if form is None else form(query)
+    if query.output.form in (OutputForm.ALL, OutputForm.COMPRESSED, OutputForm.FURTHEST):
+        return None
+    return _Latest() if query.output.form is OutputForm.LATEST else _InTurn(query, layout)

@@ -5,49 +5,67 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from ouzel.engines.readings.forms import position_lists
-from ouzel.engines.readings.plan import NestedPlan
-from ouzel.runtime.operator import Answer, QueryOperator
+from ouzel.bind.model import BoundQuery
+from ouzel.engines.readings.plan import POSITION, NestedPlan
+from ouzel.engines.readings.union import Union
+from ouzel.runtime.operator import MatchOperator
 from ouzel.runtime.snapshot import Reader, Writer
+from ouzel.runtime.values import numbers, one_array
 
 
 class NestedSequence:
     """The events between which a negated sequence was found, and since when. They are kept for a window: no later match
     has them."""
 
-    def __init__(self, plan: NestedPlan, operator: QueryOperator) -> None:
+    def __init__(self, plan: NestedPlan, operator: MatchOperator, query: BoundQuery) -> None:
         self.operator = operator
-        self._roles = plan.roles
-        self._events = plan.events
-        self._found: dict[tuple[int, ...], int] = {}
+        variables = [component.variable for component in query.positives]
+        self._roles = [(variables.index(role.variable), role.last) for role in plan.roles]
+        own = [component.variable for component in plan.plan.query.positives]
+        self._events = [own.index(event) for event in plan.events]
+        # The positions of the events, and the end of the last sequence between them.
+        self._found = np.empty((0, len(self._roles)), np.int64)
+        self._ends = np.empty(0, np.int64)
 
-    def allowed(self, answer: Answer, until: int, window: int | None) -> Answer:
-        """The matches that the sequences up to a tick do not forbid."""
-        found = self.operator.answer(until)
-        if found.table.num_rows:
-            columns = [[one[0] for one in position_lists(found.table, name)] for name in self._events]
-            self._found.update(zip(zip(*columns, strict=True), found.ends.tolist(), strict=True))
-        kept = None
-        if self._found and answer.table.num_rows:
-            lists = {role.variable: position_lists(answer.table, role.variable) for role in self._roles}
-            columns = [[one[-role.last] for one in lists[role.variable]] for role in self._roles]
-            kept = np.array([events not in self._found for events in zip(*columns, strict=True)], bool)
+    def advance(self, until: int) -> None:
+        """Find the sequences up to a tick."""
+        for part in self.operator.matches(until):
+            positions = numbers(one_array(part.table.column(POSITION)))
+            found = np.stack([positions[part.first_rows(place)] for place in self._events], axis=1)
+            self._found, self._ends = np.concatenate([self._found, found]), np.concatenate([self._ends, part.ends])
+        # The last of those between the same events.
+        order = np.argsort(-self._ends, kind="stable")
+        _, first = np.unique(self._found[order], axis=0, return_index=True)
+        kept = order[first]
+        self._found, self._ends = self._found[kept], self._ends[kept]
+
+    def evict(self, until: int, window: int | None) -> None:
+        """Forget what no later match can have."""
         if window is not None:
-            self._found = {events: end for events, end in self._found.items() if end > until - window}
-        if kept is None or kept.all():
-            return answer
-        return Answer(answer.table.filter(pa.array(kept)), answer.starts[kept], answer.ends[kept])
+            kept = self._ends > until - window
+            self._found, self._ends = self._found[kept], self._ends[kept]
+
+    def forbidden(self, union: Union, asked: np.ndarray) -> np.ndarray:
+        """Which of some matches have a sequence between their events."""
+        if not len(self._found):
+            return np.zeros(len(asked), bool)
+        matches = union.matches
+        columns = [
+            union.positions[(matches.last_rows if last else matches.first_rows)(place)[asked]]
+            for place, last in self._roles
+        ]
+        both = np.concatenate([self._found, np.stack(columns, axis=1)])
+        numbered = np.unique(both, axis=0, return_inverse=True)[1].reshape(-1)
+        return np.isin(numbered[len(self._found) :], numbered[: len(self._found)])
 
     def dump(self, writer: Writer) -> dict[str, Any]:
         """Store everything; returns what `load` needs."""
-        rows = [(*events, end) for events, end in self._found.items()]
-        held = np.array(rows, np.int64).reshape(-1)
-        return {"operator": self.operator.dump(writer), "found": writer.add_array(held)}
+        found = np.column_stack([self._found, self._ends]).reshape(-1)
+        return {"operator": self.operator.dump(writer), "found": writer.add_array(found)}
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
         """Restore what `dump` stored."""
         self.operator.load(reader, head["operator"])
-        rows = reader.array(head["found"]).reshape(-1, len(self._roles) + 1).tolist()
-        self._found = {tuple(events): end for *events, end in rows}
+        rows = reader.array(head["found"]).reshape(-1, len(self._roles) + 1)
+        self._found, self._ends = rows[:, :-1], rows[:, -1]

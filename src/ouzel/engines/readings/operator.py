@@ -8,24 +8,32 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ouzel.bind.model import Component
-from ouzel.engines.readings.forms import Furthest, Union, form_of
+from ouzel.bind.clauses import REACHED
+from ouzel.bind.model import BoundOutput, Component
+from ouzel.engines.readings.forms import Distinct, Furthest, form_of, ranked
 from ouzel.engines.readings.nested import NestedSequence
 from ouzel.engines.readings.plan import POSITION, ReadingsPlan
+from ouzel.engines.readings.union import Union, Unite
 from ouzel.errors import LimitError
+from ouzel.kernels.order import gather, stable_order
 from ouzel.lang.syntax import OutputForm
 from ouzel.plan.lowering import Lanes
+from ouzel.plan.model import Plan
 from ouzel.runtime.expressions import any_holds
 from ouzel.runtime.frames import EventFrame
-from ouzel.runtime.layout import Layout, tie_break_columns
+from ouzel.runtime.layout import Layout, output_columns, tie_break_columns
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.moments import stream_order
-from ouzel.runtime.operator import NO_TICKS, Answer, QueryOperator, operator_for
-from ouzel.runtime.output import READING, ReadingColumns, conformed, output_schema
+from ouzel.runtime.operator import NO_TICKS, Answer, MatchOperator, QueryOperator, operator_for
+from ouzel.runtime.output import READING, Output, conformed, output_schema
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.staging import Stager
 from ouzel.runtime.values import empty_table, one_array
+
+# Rows of one piece of an answer.
+_BLOCK_ROWS = 1 << 16
 
 
 class ReadingsOperator(QueryOperator):
@@ -35,20 +43,25 @@ class ReadingsOperator(QueryOperator):
         query = plan.query
         self.name = query.name
         self._limits = limits
+        self._has_reader = query.into is not None
         self._scale = layout.scale
         self._order = _StreamOrder(plan, layout) if plan.is_ordered else None
-        self._union = Union(query)
+        self._plan = plan
+        self._distinct = Distinct(query)
         self._furthest = Furthest(query, layout) if query.output.form is OutputForm.FURTHEST else None
-        self._forms = form_of(query)
+        self._form = form_of(query, layout)
         inner = layout if self._order is None else self._order.layout
-        self._parts = [operator_for(part, inner, limits) for part in plan.parts]
+        read = {name for part in plan.parts for name in output_columns(part, inner)}
+        self._unite = Unite(query, [field for field in inner.schema if field.name in read])
+        self._parts = [_operator_for(part, inner, limits) for part in plan.parts]
         self._nested = [
-            [NestedSequence(one, operator_for(one.plan, inner, limits)) for one in plans] for plans in plan.nested
+            [NestedSequence(one, _operator_for(one.plan, inner, limits), query) for one in plans]
+            for plans in plan.nested
         ]
         self._window = plan.window_ticks
         self._is_compressed = query.output.form is OutputForm.COMPRESSED
         self.schema = self._compressed_schema(layout) if self._is_compressed else output_schema(query, layout)
-        self._columns = [ReadingColumns(query, reading, self.schema) for reading in query.readings]
+        self._output = Output(replace(query, output=BoundOutput(OutputForm.ALL)), layout)
 
     def stage(self, table: pa.Table, ticks: np.ndarray, *, zero_copy: bool = False) -> None:
         """Take in rows, in any order."""
@@ -65,34 +78,55 @@ class ReadingsOperator(QueryOperator):
             if ready is not None:
                 for part in self._operators:
                     part.stage(*ready)
-        answers = [part.answer(until) for part in self._parts]
         if self._is_compressed:
-            return self._of_graphs([answer.table for answer in answers])
+            return self._of_graphs([part.answer(until).table for part in self._parts])
+        found = [(number, one) for number, part in enumerate(self._parts) for one in part.matches(until) if one.count]
+        for sequences in self._nested:
+            for sequence in sequences:
+                sequence.advance(until)
+        answer = self._answer(self._unite(found), until) if found else self._without_matches(until)
+        for sequences in self._nested:
+            for sequence in sequences:
+                sequence.evict(until, self._window)
+        return answer
+
+    def _answer(self, union: Union, until: int) -> Answer:
+        if self._scale is not None and self._furthest is None:
+            # Matches that end with their windows, in one tick, end together after all events of the tick.
+            ends = union.matches.ends
+            union.matches.ends = np.minimum(ends, self._scale.after_events(ends))
+        # Matches are in order of their readings.
+        order = self._distinct.among(union, self._allowed(union, stable_order(union.matches.ends)))
+        if self._furthest is None:
+            self._check_matches(union.matches.ends, order)
+        if self._form is not None:
+            order = ranked(union, order)
+            order = order[self._form.chosen(union, order, until)]
+        # In pieces, whose memory is used again.
+        blocks = [order[first : first + _BLOCK_ROWS] for first in range(0, max(len(order), 1), _BLOCK_ROWS)]
+        rows = pa.concat_tables(self._output.of_matches(union.matches.picked(block)) for block in blocks)
+        if self._furthest is None and not self._has_reader:
+            return Answer(rows, NO_TICKS, NO_TICKS)
+        starts, ends = gather(union.matches.starts, order), gather(union.matches.ends, order)
+        if self._furthest is None:
+            return Answer(rows, starts, ends)
+        bound = np.array([len(part.positives) for part in self._plan.parts], np.int64)
+        rows = rows.append_column(self.schema.field(REACHED), pa.array(bound[union.readings[order]]))
+        firsts = union.positions[union.first_rows[order]]
+        return self._furthest.chosen(rows, starts, ends, firsts, until)
+
+    def _without_matches(self, until: int) -> Answer:
+        if self._furthest is None:
+            return self.nothing
+        return self._furthest.chosen(empty_table(self.schema), NO_TICKS, NO_TICKS, NO_TICKS, until)
+
+    def _allowed(self, union: Union, order: np.ndarray) -> np.ndarray:
+        """The matches that no negated sequence forbids."""
         for number, sequences in enumerate(self._nested):
             for sequence in sequences:
-                answers[number] = sequence.allowed(answers[number], until, self._window)
-        found = [number for number, answer in enumerate(answers) if answer.table.num_rows]
-        if not found and self._furthest is None:
-            return Answer(empty_table(self.schema), answers[0].starts[:0], answers[0].ends[:0])
-        given = [(number, answers[number].table) for number in found]
-        tables = [self._columns[number].of(table) for number, table in given]
-        starts, ends = (
-            np.concatenate([getattr(answers[number], name) for number in found] or [NO_TICKS])
-            for name in ("starts", "ends")
-        )
-        if self._furthest is not None:
-            table = pa.concat_tables([empty_table(self.schema), *tables])
-            return self._furthest.chosen(table, starts, ends, given, until)
-        if self._scale is not None:
-            # Matches that end with their windows, in one tick, end together after all events of the tick.
-            ends = np.minimum(ends, self._scale.after_events(ends))
-        rows = self._union.distinct(given, ends)
-        order = np.argsort(ends, kind="stable") if rows is None else rows[np.argsort(ends[rows], kind="stable")]
-        self._check_matches(ends[order])
-        if self._forms is not None:
-            order = self._forms.chosen(given, starts, ends, rows, until)
-        table = pa.concat_tables(tables).combine_chunks().take(pa.array(order))
-        return Answer(table, starts[order], ends[order])
+                own = np.flatnonzero(union.readings[order] == number)
+                order = np.delete(order, own[sequence.forbidden(union, order[own])])
+        return order
 
     def _compressed_schema(self, layout: Layout) -> pa.Schema:
         """The columns of all readings, with the number of the reading. Their graphs have the events of all."""
@@ -115,18 +149,18 @@ class ReadingsOperator(QueryOperator):
                 columns = [conformed(own.get(field.name, nothing), field.type) for field in self.schema]
                 found.append(pa.table(columns, schema=self.schema))
         table = pa.concat_tables(found)
-        order = pa.compute.sort_indices(table.column("end")) if len(found) > 2 else None
+        order = pc.sort_indices(table.column("end")) if len(found) > 2 else None
         return Answer(table if order is None else table.take(order), NO_TICKS, NO_TICKS)
 
     @property
-    def _operators(self) -> list[QueryOperator]:
+    def _operators(self) -> list[MatchOperator]:
         """Those of the readings, and of their negated sequences."""
         return [*self._parts, *(one.operator for sequences in self._nested for one in sequences)]
 
-    def _check_matches(self, ends: np.ndarray) -> None:
+    def _check_matches(self, ends: np.ndarray, order: np.ndarray) -> None:
         """A timestamp may have as many matches of all readings together as of one pattern."""
         most = self._limits.max_matches_per_timestamp
-        if len(ends) > most and (ends[most:] == ends[:-most]).any():
+        if len(order) > most and (ends[order[most:]] == ends[order[:-most]]).any():
             raise LimitError(
                 f"query '{self.name}' completes more than max_matches_per_timestamp={most:,} matches at one time, over "
                 "all its readings; give a smaller WITHIN window or a more selective WHERE, ask for AGG COUNT, or raise "
@@ -177,7 +211,7 @@ class ReadingsOperator(QueryOperator):
             "parts": [part.dump(writer) for part in self._parts],
             "nested": [[one.dump(writer) for one in sequences] for sequences in self._nested],
             "order": None if self._order is None else self._order.dump(writer),
-            "forms": None if self._forms is None else self._forms.dump(),
+            "form": None if self._form is None else self._form.dump(),
             "furthest": None if self._furthest is None else self._furthest.dump(writer),
         }
 
@@ -190,10 +224,16 @@ class ReadingsOperator(QueryOperator):
                 one.load(reader, stored)
         if self._order is not None:
             self._order.load(reader, head["order"])
-        if self._forms is not None:
-            self._forms.load(head["forms"])
+        if self._form is not None:
+            self._form.load(head["form"])
         if self._furthest is not None:
             self._furthest.load(reader, head["furthest"])
+
+
+def _operator_for(plan: Plan, layout: Layout, limits: Limits) -> MatchOperator:
+    operator = operator_for(plan, layout, limits)
+    assert isinstance(operator, MatchOperator)
+    return operator
 
 
 def _events(schema: pa.Schema) -> pa.StructType:

@@ -14,7 +14,6 @@ from ouzel.bind.readings import linear
 from ouzel.engines import Engine
 from ouzel.lang.syntax import OutputForm, Strategy
 from ouzel.plan.choose import make_plan
-from ouzel.plan.expressions import attribute_of
 from ouzel.plan.model import Plan, Statistics, build
 from ouzel.plan.rules import REWRITES, SECOND_EQUIVALENCE, WRITTEN_EQUALITIES, optimize
 
@@ -125,36 +124,15 @@ def _with_position(catalog: Catalog) -> Catalog:
 
 
 def _with_places(query: BoundQuery) -> BoundQuery:
-    """The query of a reading that also returns the positions of its events and its partition. Without RETURN they are
-    in the events."""
+    """The query of a reading that also reads the positions of its events and its partition."""
     if query.returns is None:
         return query
-    columns = [
-        OutputColumn(
-            position_column(c.variable),
-            Attribute(c.position, (POSITION,), At.EVERY if c.kleene else At.SINGLE, type=INT),
-        )
+    read = [
+        Attribute(c.position, path, At.EVERY if c.kleene else At.SINGLE, type=type_)
         for c in query.positives
+        for path, type_ in (((POSITION,), INT), *((test.path, test.type) for test in query.equivalences))
     ]
-    for number, test in enumerate(query.equivalences):
-        lacking = test.lacked_by
-        owner = next((c for c in query.positives if set(c.types or ("",)) - lacking.get(c.position, frozenset())), None)
-        if owner is None:
-            # A negative component alone has the attribute. Forms of OUTPUT, which read partitions, refuse this.
-            continue
-        value = attribute_of(query, owner.position, test)
-        columns.append(OutputColumn(partition_column(number), replace(value, at=At.FIRST) if owner.kleene else value))
-    return replace(query, returns=(*query.returns, *columns))
-
-
-def position_column(variable: str) -> str:
-    """The column of RETURN with the positions of a variable's events."""
-    return f"{POSITION} of {variable}"
-
-
-def partition_column(number: int) -> str:
-    """The column of RETURN with the value of an equivalence test."""
-    return f"partition {number}"
+    return replace(query, returns=(*query.returns, *(OutputColumn("", expression) for expression in read)))
 
 
 ENGINE = _Readings()

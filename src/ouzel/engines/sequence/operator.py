@@ -29,7 +29,7 @@ from ouzel.runtime.expressions import any_holds
 from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
-from ouzel.runtime.operator import NO_TICKS, Answer, Found, InstanceOperator
+from ouzel.runtime.operator import NO_TICKS, Answer, Found, InstanceOperator, MatchOperator
 from ouzel.runtime.output import Output, Places
 from ouzel.runtime.snapshot import Reader, Writer
 
@@ -37,7 +37,7 @@ from ouzel.runtime.snapshot import Reader, Writer
 _OUTPUT_MATCHES = 1 << 18
 
 
-class SequenceOperator(InstanceOperator):
+class SequenceOperator(InstanceOperator, MatchOperator):
     """The state of one query. `stage` takes in events; `advance` moves time and returns the matches."""
 
     def __init__(self, plan: Plan, layout: Layout, limits: Limits) -> None:
@@ -129,6 +129,14 @@ class SequenceOperator(InstanceOperator):
                 "WHERE, or raise the limit"
             )
         assert status is Status.DONE
+
+    def matches(self, until: int) -> list[Places]:
+        """What the events up to a tick complete, as rows of tables."""
+        self._numbered = None
+        ready = self._buffer.take_ready(until)
+        found = [self._places(count) for count in self._pieces(ready, until)]
+        self._evict(until)
+        return found
 
     # ── Giving matches out ─────────────────────────────────────────────────────────────────────────
 

@@ -1,0 +1,172 @@
+"""The matches of all readings as arrays: rows of one table, and their positions in stream order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ouzel.bind.model import BoundQuery
+from ouzel.engines.readings.plan import POSITION
+from ouzel.kernels.order import COMPONENTS_MAX
+from ouzel.runtime.output import Matches, Places, UnitedMatches, picked_lists
+from ouzel.runtime.values import numbers, one_array
+
+_INT64_MIN = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True)
+class Union:
+    """The matches of several readings, reading by reading."""
+
+    matches: UnitedMatches
+    # The same matches with the numbers of their readings, as rows of the same table.
+    parts: Sequence[tuple[int, Places | Matches]]
+
+    @cached_property
+    def readings(self) -> np.ndarray:
+        """The number of each match's reading."""
+        return np.repeat([number for number, _ in self.parts], [part.count for _, part in self.parts])
+
+    @cached_property
+    def positions(self) -> np.ndarray:
+        """The position of each row of the table in stream order."""
+        return numbers(one_array(self.matches.table.column(POSITION)))
+
+    @cached_property
+    def first_rows(self) -> np.ndarray:
+        """The row of the first event of each match."""
+        return np.concatenate([part.first_rows(0) for _, part in self.parts])
+
+    def picked(self, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(offsets, positions): the events of some matches, in their order."""
+        offsets, rows = picked_lists(self._offsets, self._rows, kept)
+        return offsets, self.positions[rows]
+
+    def ranks(self, kept: np.ndarray) -> np.ndarray:
+        """The ranks of some matches by their positions, then by their component numbers."""
+        offsets, positions = self.picked(kept)
+        components = picked_lists(self._offsets, self._components, kept)[1]
+        # A match that is a beginning of another comes first, so numbers are smaller than positions.
+        items = np.empty(2 * len(positions), np.int64)
+        lengths = np.diff(offsets)
+        at = np.arange(len(positions)) + np.repeat(offsets[:-1], lengths)
+        items[at] = positions
+        items[at + np.repeat(lengths, lengths)] = components - COMPONENTS_MAX
+        return list_ranks(2 * offsets, items)
+
+    @cached_property
+    def _rows(self) -> np.ndarray:
+        """The rows of all events, match by match."""
+        return np.concatenate([part.listed[1] for _, part in self.parts])
+
+    @cached_property
+    def _offsets(self) -> np.ndarray:
+        lengths = np.concatenate([part.listed[0].sum(axis=1, dtype=np.int64) for _, part in self.parts])
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+
+    @cached_property
+    def _components(self) -> np.ndarray:
+        """For each event the number of its component in the reading."""
+        found = []
+        for _, part in self.parts:
+            lengths, _ = part.listed
+            found.append(np.repeat(np.tile(np.arange(lengths.shape[1]), len(lengths)), lengths.reshape(-1)))
+        return np.concatenate(found)
+
+
+class Unite:
+    """Puts the matches of readings side by side."""
+
+    def __init__(self, query: BoundQuery, fields: Sequence[pa.Field]) -> None:
+        self._fields = fields
+        self._components = query.positives
+        # The place of each positive component in each reading.
+        self._places: list[dict[int, int]] = []
+        for reading in query.readings:
+            own = [step.component for step in reading if not query.components[step.component].negated]
+            self._places.append({component: place for place, component in enumerate(own)})
+
+    def __call__(self, found: Sequence[tuple[int, Places | Matches]]) -> Union:
+        table, ticks, moved = self._in_one_table([part for _, part in found])
+        parts = [(number, part) for (number, _), part in zip(found, moved, strict=True)]
+        places = [(self._lists if c.kleene else self._rows)(c.position, parts) for c in self._components]
+        starts, ends = (np.concatenate([getattr(part, name) for part in moved]) for name in ("starts", "ends"))
+        return Union(UnitedMatches(table, ticks, places, starts, ends), parts)
+
+    def _rows(self, component: int, parts: Sequence[tuple[int, Places | Matches]]) -> np.ndarray:
+        found = []
+        for number, part in parts:
+            place = self._places[number].get(component)
+            found.append(np.full(part.count, -1, np.int32) if place is None else part.all_rows(place))
+        return np.concatenate(found)
+
+    def _lists(self, component: int, parts: Sequence[tuple[int, Places | Matches]]) -> tuple[np.ndarray, np.ndarray]:
+        counts, rows = [np.zeros(1, np.int64)], [np.empty(0, np.int32)]
+        for number, part in parts:
+            place = self._places[number].get(component)
+            if place is None:
+                counts.append(np.zeros(part.count, np.int64))
+            else:
+                counts.append(part.listed[0][:, place].astype(np.int64))
+                rows.append(part.all_rows(place))
+        return np.cumsum(np.concatenate(counts)), np.concatenate(rows)
+
+    def _in_one_table(self, parts: Sequence[Places | Matches]) -> tuple[pa.Table, np.ndarray, list[Any]]:
+        """The rows of all matches in one table. The readings of an input that is not copied have the same one."""
+        first: dict[int, int] = {}
+        tables, ticks, moved = [], [], []
+        rows = 0
+        for part in parts:
+            if id(part.table) not in first:
+                first[id(part.table)] = rows
+                tables.append(self._with_columns(part.table, len(part.ticks)))
+                ticks.append(part.ticks)
+                rows += len(part.ticks)
+            base = first[id(part.table)]
+            moved.append(part.moved(base) if base else part)
+        if len(tables) == 1:
+            return tables[0], ticks[0], moved
+        return pa.concat_tables(tables).combine_chunks(), np.concatenate(ticks), moved
+
+    def _with_columns(self, table: pa.Table, rows: int) -> pa.Table:
+        """A reading keeps the columns of its own variables."""
+        names = table.column_names
+        if all(field.name in names for field in self._fields):
+            return table.select([field.name for field in self._fields])
+        columns = [
+            table.column(field.name) if field.name in names else pa.nulls(rows, field.type) for field in self._fields
+        ]
+        return pa.table(columns, schema=pa.schema(self._fields))
+
+
+def list_ranks(offsets: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """For each list the number of lists before it in lexicographic order; equal lists have one rank.
+
+    >>> list_ranks(np.array([0, 2, 3, 5, 7]), np.array([1, 5, 1, 0, 9, 1, 5])).tolist()
+    [2, 1, 0, 2]
+    """
+    found = np.zeros(len(offsets) - 1, np.int64)
+    # Lists that are equal so far, of which some may go on.
+    tied = np.arange(len(found))
+    step = 0
+    while len(tied):
+        at = offsets[tied] + step
+        goes_on = at < offsets[tied + 1]
+        items = np.where(goes_on, values[np.minimum(at, len(values) - 1)], _INT64_MIN)
+        order = np.lexsort((items, found[tied]))
+        tied, items, goes_on = tied[order], items[order], goes_on[order]
+        groups = found[tied]
+        is_new_group = np.concatenate([[True], groups[1:] != groups[:-1]])
+        is_new = is_new_group | np.concatenate([[True], items[1:] != items[:-1]])
+        places = np.arange(len(tied))
+        starts = np.maximum.accumulate(np.where(is_new, places, 0))
+        found[tied] = groups + starts - np.maximum.accumulate(np.where(is_new_group, places, 0))
+        is_alone = is_new & np.concatenate([is_new[1:], [True]])
+        tied = tied[~is_alone & goes_on]
+        step += 1
+    return found
