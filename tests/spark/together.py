@@ -15,16 +15,20 @@ ANSWER = "name STRING, payload BINARY"
 def collect_together(frames: Mapping[str, DataFrame]) -> dict[str, list[pa.Table]]:
     """The rows of each DataFrame, by its name."""
     found: dict[str, list[pa.Table]] = {name: [] for name in frames}
-    packed = [frame.mapInArrow(_packing(name), ANSWER) for name, frame in frames.items()]
+    packed = [
+        # mapInArrow of Spark finds no column with a point in its name.
+        frame.toDF(*map(str, range(len(frame.columns)))).mapInArrow(_packing(name, frame.columns), ANSWER)
+        for name, frame in frames.items()
+    ]
     for row in _union(packed).collect():
         found[row["name"]].append(from_payload(row["payload"]))
     return found
 
 
-def _packing(name: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _packing(name: str, columns: list[str]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            payload = to_payload(pa.Table.from_batches([batch]))
+            payload = to_payload(pa.Table.from_batches([batch]).rename_columns(columns))
             yield pa.record_batch([pa.array([name]), pa.array([payload], pa.binary())], names=["name", "payload"])
 
     return pack
