@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ouzel.kernels.arrays import INT64_MAX, INT64_MIN, Matrix
-from ouzel.kernels.events import EVERY_KEY, Instances
+from ouzel.kernels.events import EVERY_KEY
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.predicate_tables import LaneFlag
 from ouzel.kernels.rows import MOMENT, NULLS, Rows
@@ -130,57 +130,36 @@ def write_lane(
         flagged[flag] = 1
 
 
+class Staged(NamedTuple):
+    """What all engines read of events, by slot."""
+
+    end: NDArray[np.int64]
+    key: NDArray[np.int32]
+    numbers: NDArray[np.int64]  # of their rows; empty if rows are not kept
+    int_lanes: Matrix[np.int64]  # [lane, slot]
+    float_lanes: Matrix[np.float64]
+    lane_flags: Matrix[np.uint8]  # [int64 lanes, then float64 lanes; slot]: LaneFlag
+    flagged: NDArray[np.uint8]
+
+
 @helper
-def clear_lanes(ints: Any, floats: Any, flags: Any, at: Any) -> Any:
-    for lane in range(ints.shape[0]):
-        ints[lane, at] = 0
-    for lane in range(floats.shape[0]):
-        floats[lane, at] = 0.0
-    for lane in range(flags.shape[0]):
-        flags[lane, at] = LaneFlag.VALUE
-
-
-@kernel
-def write_instances(
-    rows: Rows,
-    chosen: NDArray[np.int32],
-    roles: NDArray[np.uint64],
-    codes: NDArray[np.int32],
-    count: int,
-    everywhere: int,
-    lanes: Matrix[np.int32],
-    base: int,
-    instances: Instances,
-    numbers: NDArray[np.int64],
-    at: int,
-) -> int:
-    """Write the instances of chosen rows from a slot on; gives the slot behind them.
-
-    `codes` has the key of each row, or is empty; components of `everywhere`, as bits, have EVERY_KEY. The rows are
-    numbered from `base` on.
-    """
-    for place in range(count):
-        row = chosen[place]
-        tick = rows.numbers[rows.memory[MOMENT], row]
-        left = roles[place]
-        component = 0
-        while left:
-            if left & ONE:
-                instances.end[at] = tick
-                instances.component[at] = component
-                instances.key[at] = EVERY_KEY if codes.size == 0 or (everywhere >> component) & 1 else codes[place]
-                numbers[at] = base + place
-                clear_lanes(instances.int_lanes, instances.float_lanes, instances.lane_flags, at)
-                for lane in range(lanes.shape[0]):
-                    if lanes[lane, LANE_COMPONENT] == component:
-                        write_lane(
-                            rows, row, lanes, lane, instances.int_lanes, instances.float_lanes,
-                            instances.lane_flags, instances.flagged, at,
-                        )  # fmt: skip
-                at += 1
-            left >>= ONE
-            component += 1
-    return at
+def write_event(rows: Any, row: Any, key: Any, number: Any, lanes: Any, component: Any, staged: Any, at: Any) -> Any:
+    """Write one event with the lanes of a component, or of all events."""
+    staged.end[at] = rows.numbers[rows.memory[MOMENT], row]
+    staged.key[at] = key
+    if staged.numbers.size:
+        staged.numbers[at] = number
+    for lane in range(staged.int_lanes.shape[0]):
+        staged.int_lanes[lane, at] = 0
+    for lane in range(staged.float_lanes.shape[0]):
+        staged.float_lanes[lane, at] = 0.0
+    for lane in range(staged.lane_flags.shape[0]):
+        staged.lane_flags[lane, at] = LaneFlag.VALUE
+    for lane in range(lanes.shape[0]):
+        if lanes[lane, LANE_COMPONENT] == component or lanes[lane, LANE_COMPONENT] == EVERY_COMPONENT:
+            write_lane(
+                rows, row, lanes, lane, staged.int_lanes, staged.float_lanes, staged.lane_flags, staged.flagged, at
+            )
 
 
 @helper
@@ -221,52 +200,60 @@ def write_measure(
     largest[measure] = max(largest[measure], abs(np.float64(value)))
 
 
+class Measured(NamedTuple):
+    """What events add to measures, by slot."""
+
+    table: Matrix[np.int32]  # [measure, MEASURE_…]
+    ints: Matrix[np.int64]  # [row, slot]
+    floats: Matrix[np.float64]
+    largest: NDArray[np.float64]  # the largest absolute value of each measure of integers so far
+
+
+@helper
+def write_measures(rows: Any, row: Any, component: Any, measured: Any, at: Any) -> Any:
+    """Write what an event of a component adds to all measures."""
+    table = measured.table
+    for measure in range(table.shape[0]):
+        if table[measure, MEASURE_COMPONENT] == component:
+            write_measure(rows, row, table, measure, measured.ints, measured.floats, measured.largest, at)
+        elif table[measure, MEASURE_FLOATING]:
+            measured.floats[table[measure, MEASURE_ROW], at] = 0.0
+        else:
+            nothing = np.int64(0) if table[measure, MEASURE_WHAT] == VALUE else np.int64(INT64_MAX)
+            measured.ints[table[measure, MEASURE_ROW], at] = nothing
+
+
 @kernel
-def write_counted(
+def write_instances(
     rows: Rows,
     chosen: NDArray[np.int32],
     roles: NDArray[np.uint64],
     codes: NDArray[np.int32],
     count: int,
-    component_count: int,
+    order: NDArray[np.uint8],
     everywhere: int,
-    measures: Matrix[np.int32],
-    tick: NDArray[np.int64],
-    key: NDArray[np.int32],
-    components: NDArray[np.uint8],
-    ints: Matrix[np.int64],
-    floats: Matrix[np.float64],
-    largest: NDArray[np.float64],
     lanes: Matrix[np.int32],
-    int_lanes: Matrix[np.int64],
-    float_lanes: Matrix[np.float64],
-    lane_flags: Matrix[np.uint8],
-    flagged: NDArray[np.uint8],
+    base: int,
+    staged: Staged,
+    components: NDArray[np.uint8],
+    measured: Measured,
     at: int,
 ) -> int:
     """Write the instances of chosen rows, with what they add to measures, from a slot on; gives the slot behind them.
-    `largest` is the largest absolute value of each measure of integers so far. For the keys see `write_instances`."""
+
+    The components of one row are written in this order. `codes` has the key of each row, or is empty; components of
+    `everywhere`, as bits, have EVERY_KEY. The rows are numbered from `base` on.
+    """
     for place in range(count):
-        row = chosen[place]
-        # The last component first, so that no event extends itself.
-        for component in range(component_count - 1, -1, -1):
-            if (roles[place] >> np.uint64(component)) & ONE:
-                tick[at] = rows.numbers[rows.memory[MOMENT], row]
-                components[at] = component
-                key[at] = EVERY_KEY if codes.size == 0 or (everywhere >> component) & 1 else codes[place]
-                for measure in range(measures.shape[0]):
-                    if measures[measure, MEASURE_COMPONENT] == component:
-                        write_measure(rows, row, measures, measure, ints, floats, largest, at)
-                    elif measures[measure, MEASURE_FLOATING]:
-                        floats[measures[measure, MEASURE_ROW], at] = 0.0
-                    else:
-                        is_value = measures[measure, MEASURE_WHAT] == VALUE
-                        ints[measures[measure, MEASURE_ROW], at] = 0 if is_value else INT64_MAX
-                clear_lanes(int_lanes, float_lanes, lane_flags, at)
-                for lane in range(lanes.shape[0]):
-                    if lanes[lane, LANE_COMPONENT] == component:
-                        write_lane(rows, row, lanes, lane, int_lanes, float_lanes, lane_flags, flagged, at)
-                at += 1
+        for number in range(order.size):
+            component = np.int64(order[number])
+            if not (roles[place] >> np.uint64(component)) & ONE:
+                continue
+            key = EVERY_KEY if codes.size == 0 or (everywhere >> component) & 1 else codes[place]
+            write_event(rows, chosen[place], key, base + place, lanes, component, staged, at)
+            components[at] = component
+            write_measures(rows, chosen[place], component, measured, at)
+            at += 1
     return at
 
 
@@ -280,28 +267,18 @@ def write_events(
     everywhere: np.uint64,
     lanes: Matrix[np.int32],
     base: int,
-    end: NDArray[np.int64],
-    key: NDArray[np.int32],
+    staged: Staged,
     roles: NDArray[np.uint64],
-    int_lanes: Matrix[np.int64],
-    float_lanes: Matrix[np.float64],
-    lane_flags: Matrix[np.uint8],
-    flagged: NDArray[np.uint8],
-    numbers: NDArray[np.int64],
     at: int,
-) -> None:
-    """Write chosen rows as one event each, with all its roles, from a slot on. Events with roles of `everywhere` have
-    EVERY_KEY."""
+) -> int:
+    """Write chosen rows as one event each, with all its roles, from a slot on; gives the slot behind them. Events with
+    roles of `everywhere` have EVERY_KEY."""
     for place in range(count):
-        row = chosen[place]
-        slot = at + place
-        end[slot] = rows.numbers[rows.memory[MOMENT], row]
-        key[slot] = EVERY_KEY if codes.size == 0 or found_roles[place] & everywhere else codes[place]
-        roles[slot] = found_roles[place]
-        numbers[slot] = base + place
-        clear_lanes(int_lanes, float_lanes, lane_flags, slot)
-        for lane in range(lanes.shape[0]):
-            write_lane(rows, row, lanes, lane, int_lanes, float_lanes, lane_flags, flagged, slot)
+        key = EVERY_KEY if codes.size == 0 or found_roles[place] & everywhere else codes[place]
+        write_event(rows, chosen[place], key, base + place, lanes, EVERY_COMPONENT, staged, at)
+        roles[at] = found_roles[place]
+        at += 1
+    return at
 
 
 @kernel

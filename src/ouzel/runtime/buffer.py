@@ -338,7 +338,7 @@ class StreamBuffer(Generic[Events]):
         several_per_event: bool = False,
         keeps_rows: bool = True,
     ) -> None:
-        self._keeps_rows = keeps_rows
+        self.keeps_rows = keeps_rows
         self._room = room
         self._time = time
         self._reserved = reserved
@@ -382,7 +382,7 @@ class StreamBuffer(Generic[Events]):
         """Make room behind the live events."""
         if self.count + count > self.capacity:
             self._move(0, max(self.count + count, 2 * self.count, _SLOTS_FIRST))
-        if self._keeps_rows and len(self.rows) < self.capacity:
+        if self.keeps_rows and len(self.rows) < self.capacity:
             self.rows = enlarged(self.rows, self.capacity)
 
     def add_tail(self, count: int, until: int, *, in_order: bool) -> None:

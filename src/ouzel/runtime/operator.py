@@ -16,7 +16,7 @@ import pyarrow as pa
 from ouzel.errors import OuzelError
 from ouzel.kernels.events import Instances, new_instances
 from ouzel.kernels.order import gather
-from ouzel.kernels.staging import DISORDERED, write_instances
+from ouzel.kernels.staging import TIED, Measured, Staged, write_instances
 from ouzel.plan.choose import by_engine, engine_of
 from ouzel.plan.lowering import Domain, Lanes
 from ouzel.plan.model import KeyStrategy, Plan, Statistics
@@ -26,7 +26,7 @@ from ouzel.runtime.layout import Layout, output_columns
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.output import Matches, Places
 from ouzel.runtime.snapshot import Reader, Writer
-from ouzel.runtime.staging import KeyStager, Stager
+from ouzel.runtime.staging import KeyStager, SmallStager, Stager
 from ouzel.runtime.values import empty_table
 
 
@@ -39,6 +39,9 @@ class Answer(NamedTuple):
 
 
 NO_TICKS = np.empty(0, np.int64)
+NOT_MEASURED = Measured(
+    np.empty((0, 7), np.int32), np.empty((0, 0), np.int64), np.empty((0, 0), np.float64), np.empty(0, np.float64)
+)
 
 
 class Found(NamedTuple):
@@ -231,6 +234,42 @@ class StreamOperator(QueryOperator, Generic[Events]):
             self._buffer.add(block, places, table, ticks, zero_copy=zero_copy)
             self._check_held()
 
+    def stage_small(self, batch: SmallBatch) -> None:
+        """Take in rows of small pushes: straight into the arrays of live events."""
+        buffer, small = self._buffer, self._stager.small(batch.source)
+        if small is None or not buffer.takes_tail:
+            return super().stage_small(batch)
+        count = small.select(batch)
+        if not count:
+            return None
+        until, in_order = batch.tick(small.chosen[count - 1]), small.order <= self._order_max
+        is_known = self._sorts_small or (in_order and until <= batch.until)
+        if not is_known or small.has_null_keys(batch):
+            return super().stage_small(batch)
+        codes = small.codes(batch, count, self._stager.keys)
+        base = self._keep_rows(batch, small.chosen, count) if buffer.keeps_rows else 0
+        buffer.reserve(count * small.roles_max)
+        last = self._write_small(batch, small, codes, count, base)
+        buffer.add_tail(last - buffer.count, until, in_order=in_order)
+        self._check_held()
+        return None
+
+    # The order of small pushes that is the order of the stream, and whether those in another one may be sorted by time.
+    _order_max: int = TIED
+    _sorts_small = True
+
+    def _write_small(self, batch: SmallBatch, small: SmallStager, codes: np.ndarray, count: int, base: int) -> int:
+        """Write the chosen rows behind the live events; returns the slot behind them. `codes` are their keys, and they
+        are numbered from `base` on."""
+        raise AssertionError("the stager of this operator stages no small pushes")
+
+    def _staged(self, end: np.ndarray) -> Staged:
+        """The arrays that small pushes are written to."""
+        events: Any = self._buffer.events
+        return Staged(
+            end, events.key, self._buffer.rows, events.int_lanes, events.float_lanes, events.lane_flags, events.flagged
+        )
+
     def _keep_rows(self, batch: SmallBatch, chosen: np.ndarray, count: int) -> int:
         """Keep the first of the chosen rows of a small push; gives the number of the first."""
         source = batch.source
@@ -356,31 +395,17 @@ class InstanceOperator(StreamOperator[Instances]):
             several_per_event=True,
         )
         super().__init__(plan, layout, limits, Stager(plan, lanes, layout), buffer, lane_domains(lanes))
+        self._positions = np.arange(len(plan.query.components), dtype=np.uint8)
         # The live rows, numbered once for all matches of one call.
         self._numbered: tuple[pa.Table, np.ndarray, np.ndarray] | None = None
 
-    def stage_small(self, batch: SmallBatch) -> None:
-        """Take in rows of small pushes: straight into the arrays of live events."""
-        buffer, stager = self._buffer, self._stager
-        small = stager.small(batch.source)
-        if small is None or not buffer.takes_tail:
-            return super().stage_small(batch)
-        count = small.select(batch)
-        if not count:
-            return None
-        if small.has_null_keys(batch):
-            return super().stage_small(batch)
-        codes = small.codes(batch, count, stager.keys)
-        base = self._keep_rows(batch, small.chosen, count)
-        buffer.reserve(count * small.roles_max)
-        rows = batch.source.rows
-        last = write_instances(
-            rows, small.chosen, small.roles, codes, count, stager.everywhere, small.lanes, base, buffer.events,
-            buffer.rows, buffer.count,
+    def _write_small(self, batch: SmallBatch, small: SmallStager, codes: np.ndarray, count: int, base: int) -> int:
+        last: int = write_instances(
+            batch.source.rows, small.chosen, small.roles, codes, count, self._positions, self._stager.everywhere,
+            small.lanes, base, self._staged(self._buffer.events.end), self._buffer.events.component, NOT_MEASURED,
+            self._buffer.count,
         )  # fmt: skip
-        buffer.add_tail(last - buffer.count, batch.tick(small.chosen[count - 1]), in_order=small.order != DISORDERED)
-        self._check_held()
-        return None
+        return last
 
     def answer(self, until: int) -> Answer:
         """Match the ready events and return what they complete."""

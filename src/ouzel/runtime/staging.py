@@ -139,6 +139,10 @@ class KeyStager(ABC):
         for coder, stored in zip(self.coders, head, strict=True):
             coder.load(reader, stored)
 
+    def small(self, source: GrowingRows) -> SmallStager | None:
+        """What stages small pushes by compiled code alone; None if nothing does."""
+        return None
+
     @abstractmethod
     def stage(self, table: pa.Table, ticks: np.ndarray) -> tuple[np.ndarray, Block[Any]]:
         """The rows that matter, by place in the table, and their events, numbered by place among these rows."""
@@ -147,7 +151,7 @@ class KeyStager(ABC):
 class Stager(KeyStager):
     """Turns batches into instances."""
 
-    def __init__(self, plan: Plan, lanes: Lanes, layout: Layout) -> None:
+    def __init__(self, plan: Plan, lanes: Lanes, layout: Layout, *, takes_small: bool = True) -> None:
         super().__init__()
         self._query = plan.query
         self._layout = layout
@@ -179,7 +183,8 @@ class Stager(KeyStager):
         self._lane_columns: dict[int, tuple[str | None, list[str] | None]] = {}
         # The components, as bits, that forbid in every partition.
         self.everywhere = sum(1 << position for position in self._first_key.everywhere)
-        self._small: SmallStager | Literal[False] | None = False  # not made yet
+        # What stages small pushes; False if it is not made yet.
+        self._small: SmallStager | Literal[False] | None = False if takes_small else None
         # Rows by type and the components as bits, if somebody else has found them.
         self.selected: tuple[np.ndarray, np.ndarray] | None = None
 
@@ -191,8 +196,8 @@ class Stager(KeyStager):
     # ── Small pushes ───────────────────────────────────────────────────────────────────────────────
 
     def small(self, source: GrowingRows) -> SmallStager | None:
-        """What stages small pushes by compiled code; None if the query needs more than types, nulls, key columns and
-        columns of numbers."""
+        """What stages small pushes; None if the query needs more than types, nulls, key columns and columns of
+        numbers."""
         if self._small is False:
             self._small = self._make_small(source)
         return self._small or None

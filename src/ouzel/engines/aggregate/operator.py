@@ -18,7 +18,7 @@ from ouzel.engines.aggregate.indexed import IndexedCounters
 from ouzel.engines.aggregate.matrix import MatrixCounters
 from ouzel.engines.aggregate.output import aggregate_schema, answer, changes_schema, changes_table, emitted, measured
 from ouzel.engines.aggregate.per_start import RowCounters
-from ouzel.engines.aggregate.plan import AggregatePlan, Form
+from ouzel.engines.aggregate.plan import AggregatePlan, Form, needed_measures
 from ouzel.engines.aggregate.scan import Counters
 from ouzel.engines.aggregate.tables import (
     Counter,
@@ -45,7 +45,9 @@ from ouzel.kernels.staging import (
     LANE_PLACE,
     LEAST,
     VALUE,
-    write_counted,
+    Measured,
+    Staged,
+    write_instances,
 )
 from ouzel.plan.lowering import Domain, LaneSpec, LoweredConjunct, lower
 from ouzel.runtime.buffer import EARLIEST, LATEST, Block, OpenKey, StreamBuffer, expiry_bound, open_by_key, part
@@ -58,6 +60,8 @@ from ouzel.runtime.operator import Answer, Found, StreamOperator, lane_domains
 from ouzel.runtime.snapshot import Reader, Writer, dump_arrays, load_arrays
 from ouzel.runtime.staging import SmallStager, Stager
 from ouzel.runtime.values import one_array
+
+_NO_LANES = np.empty((0, 5), np.int32)
 
 
 class AggregateOperator(StreamOperator[CounterInstances]):
@@ -87,18 +91,22 @@ class AggregateOperator(StreamOperator[CounterInstances]):
         # Only these counters read lanes after staging.
         texts = lane_domains(self._lanes) if plan.compares_events else {}
         buffer = StreamBuffer(self._room, time="tick", order=_counting_order, keeps_rows=False)
-        super().__init__(plan, layout, limits, Stager(plan, self._lanes, layout), buffer, texts)
+        stager = Stager(plan, self._lanes, layout, takes_small=plan.split is None)
+        super().__init__(plan, layout, limits, stager, buffer, texts)
         shown = aggregate_schema(self._query, layout)
         self._groups = GroupIndex(plan, layout, shown)
         self.schema = changes_schema(plan, shown) if partial else shown
         self._counters = self._new_counters(lowered.construction)
+        self._needed = needed_measures(plan)
         # The largest absolute value of each measure so far.
         self._largest = np.ones(len(plan.measures), np.float64)
         self._own_keys = True
         # The first input row of each group, in a part of a stream.
         self._first_rows: np.ndarray | None = None
         self._until = EARLIEST
-        # The table of `write_counted`, once a small push has come.
+        # The last component first, so that no event extends itself.
+        self._positions = np.arange(len(plan.query.components), dtype=np.uint8)[::-1].copy()
+        # The table of `Measured`, once a small push has come.
         self._measures: np.ndarray | None = None
         self._flagged = np.zeros(self._lanes.int_count + self._lanes.float_count, np.uint8)
 
@@ -152,33 +160,26 @@ class AggregateOperator(StreamOperator[CounterInstances]):
         if block.count:
             self._take_in(rows, block, table, ticks)
 
-    def stage_small(self, batch: SmallBatch) -> None:
-        """Take in rows of small pushes: straight into the arrays of live events."""
-        buffer, stager = self._buffer, self._stager
-        small = stager.small(batch.source)
-        if small is None or not buffer.takes_tail or self._counted.split is not None:
-            return super().stage_small(batch)
-        count = small.select(batch)
-        if not count:
-            return None
-        if small.has_null_keys(batch):
-            return super().stage_small(batch)
+    # Simultaneous instances are counted by component.
+    _order_max = IN_ORDER
+
+    def _write_small(self, batch: SmallBatch, small: SmallStager, codes: np.ndarray, count: int, base: int) -> int:
         if self._measures is None:
             self._measures = self._small_measures(small)
-        codes = small.codes(batch, count, stager.keys)
-        buffer.reserve(count * small.roles_max)
-        first, events = buffer.count, buffer.events
-        last = write_counted(
-            batch.source.rows, small.chosen, small.roles, codes, count, len(self._query.components), stager.everywhere,
-            self._measures, events.tick, events.key, events.component, events.ints, events.floats, self._largest,
-            small.lanes[: len(small.lanes) if self._counted.compares_events else 0], events.int_lanes,
-            events.float_lanes, events.lane_flags, self._flagged, first,
+        stager, events, first = self._stager, self._buffer.events, self._buffer.count
+        last: int = write_instances(
+            batch.source.rows, small.chosen, small.roles, codes, count, self._positions, stager.everywhere,
+            small.lanes if self._counted.compares_events else _NO_LANES, base, self._staged(events.tick),
+            events.component, Measured(self._measures, events.ints, events.floats, self._largest), first,
         )  # fmt: skip
         if stager.keys.count > len(self._groups.key_group):
             self._note_keys(batch, small, count, part(events, first, last))
-        buffer.add_tail(last - first, batch.tick(small.chosen[count - 1]), in_order=small.order == IN_ORDER)
-        self._check_held()
-        return None
+        return last
+
+    def _staged(self, end: np.ndarray) -> Staged:
+        events = self._buffer.events
+        lanes = events.int_lanes, events.float_lanes, events.lane_flags
+        return Staged(end, events.key, self._buffer.rows, *lanes, self._flagged)
 
     def _note_keys(self, batch: SmallBatch, small: SmallStager, count: int, written: CounterInstances) -> None:
         """Find the groups of new keys of a small push."""
@@ -187,7 +188,7 @@ class AggregateOperator(StreamOperator[CounterInstances]):
         self._groups.note_keys(frame_of, places, written, self._stager.keys.count)
 
     def _small_measures(self, small: SmallStager) -> np.ndarray:
-        """The table of `write_counted`."""
+        """The table of `Measured`."""
         lanes = {(lane[LANE_FLOATING], lane[LANE_NUMBER], lane[LANE_COMPONENT]): lane for lane in small.lanes.tolist()}
         whats = {Form.LEAST: LEAST, Form.GREATEST: GREATEST}
         table, rows = [], [0, 0]
@@ -318,8 +319,8 @@ class AggregateOperator(StreamOperator[CounterInstances]):
             groups = self._groups.show(output.group[:count])
             return Answer(changes_table(self.schema, output, count, groups, self._adds_at_most()), ticks, ticks)
         shown, values = emitted(
-            self._query,
-            self._counted.measures,
+            self._counted,
+            self._needed,
             (output.words[:count], output.reals[:count]),
             (output.before_words, output.before_reals),
             output.completed[:count],

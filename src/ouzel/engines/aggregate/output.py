@@ -31,11 +31,12 @@ from ouzel.bind.model import (
     rewritten,
 )
 from ouzel.engines.aggregate.columns import ChangeKind, Changes, total_changes
-from ouzel.engines.aggregate.plan import AggregatePlan, Form, MeasureSpec, measures_of
+from ouzel.engines.aggregate.plan import AggregatePlan, Form, MeasureSpec, needed_measures
 from ouzel.engines.aggregate.tables import NOTHING, CounterOutput
 from ouzel.errors import LimitError
 from ouzel.plan.expressions import attribute_of
 from ouzel.plan.model import Plan
+from ouzel.runtime.buffer import NO_ROWS
 from ouzel.runtime.codes import Coder
 from ouzel.runtime.expressions import evaluate
 from ouzel.runtime.frames import ticks_to_time
@@ -44,8 +45,10 @@ from ouzel.runtime.operator import Answer
 from ouzel.runtime.output import attribute_type
 from ouzel.runtime.values import (
     Column,
+    arrow,
     engine_type,
     from_engine,
+    join,
     numbers,
     one_array,
     output_type,
@@ -116,13 +119,12 @@ def answer(
     for column in query.aggregates:
         if column.hidden:
             continue
-        wanted = schema.field(column.name).type
         value = values[column.name]
         if column.function in ("min", "max") and _is_time(column.argument):
-            columns.append(_times(value, wanted))
+            columns.append(_times(value, schema.field(column.name).type))
         else:
             columns.append(from_engine(value, column.type))
-    return Answer(pa.table(columns, schema=schema), starts, ticks)
+    return Answer(pa.Table.from_arrays(columns, schema=schema), starts, ticks)
 
 
 def _last_of_ticks(ticks: np.ndarray, keys: Sequence[pa.Array]) -> np.ndarray:
@@ -138,8 +140,8 @@ def _last_of_ticks(ticks: np.ndarray, keys: Sequence[pa.Array]) -> np.ndarray:
 
 
 def emitted(
-    query: BoundQuery,
-    measures: Sequence[MeasureSpec],
+    plan: AggregatePlan,
+    needed: Mapping[str, Sequence[int]],
     after: tuple[np.ndarray, np.ndarray],
     before: tuple[np.ndarray, np.ndarray],
     completed: np.ndarray,
@@ -148,13 +150,14 @@ def emitted(
     """The rows that are emitted, and their aggregates. With EMIT ON CHANGE, rows of expiry that change no visible value
     are not.
 
-    `after` has the words and reals of all rows, `before` those before their timestamps, for EMIT ON CHANGE only.
+    `needed` are the measures of each aggregate. `after` has the words and reals of all rows, `before` those before
+    their timestamps, for EMIT ON CHANGE only.
     """
-    values = columns_of(query, measures, *after, largest)
-    expiry = np.flatnonzero(completed == 0)
-    if not query.emit_on_change or not len(expiry):
+    query, values = plan.query, columns_of(plan, needed, *after, largest)
+    expiry = np.flatnonzero(completed == 0) if query.emit_on_change else NO_ROWS
+    if not len(expiry):
         return np.arange(len(completed)), values
-    earlier = columns_of(query, measures, before[0][expiry], before[1][expiry], largest)
+    earlier = columns_of(plan, needed, before[0][expiry], before[1][expiry], largest)
     changed = np.zeros(len(expiry), bool)
     for column in query.aggregates:
         if not column.hidden:
@@ -266,16 +269,17 @@ def unordered(keys: np.ndarray) -> np.ndarray:
 
 
 def columns_of(
-    query: BoundQuery,
-    measures: Sequence[MeasureSpec],
+    plan: AggregatePlan,
+    needed_by: Mapping[str, Sequence[int]],
     words: np.ndarray,
     reals: np.ndarray,
     largest: Sequence[float],
 ) -> dict[str, Column]:
     """The aggregates of some rows, by name, in engine form.
 
-    `largest` is for each measure a bound on what one match may add to it.
+    `needed_by` are the measures of each, `largest` is for each measure a bound on what one match may add to it.
     """
+    query, measures = plan.query, plan.measures
     found: dict[str, Column] = {}
     for column in query.aggregates:
         if column.type.kind is Kind.NULL:
@@ -284,7 +288,7 @@ def columns_of(
         if column.argument is None:
             found[column.name] = _integers(query, column, words[:, 0], words[:, 1], reals[:, 0], None)
             continue
-        needed = [measures.index(measure) for measure in measures_of(column.function, column.argument)]
+        needed = needed_by[column.name]
         place = 2 + 2 * needed[0]
         sizes = reals[:, 0] * max(1.0, largest[needed[0]])
         if column.function == "count":
@@ -301,7 +305,7 @@ def columns_of(
                 totals = totals / np.where(
                     empty, 1.0, _floats(words[:, 2 + 2 * needed[0]], words[:, 3 + 2 * needed[0]])
                 )
-            found[column.name] = pa.array(totals, pa.float64(), mask=empty)
+            found[column.name] = join(totals.copy(), ~empty, pa.float64())
         else:
             sizes = reals[:, 0] * max(1.0, largest[needed[1]])
             low, high = words[:, place], words[:, place + 1]
@@ -338,10 +342,11 @@ def _integers(
     empty: np.ndarray | None,
 ) -> Column:
     """Exact integers; an error if one does not fit, or is too large to be known."""
-    low, high = np.ascontiguousarray(low), np.ascontiguousarray(high)
+    # The words are written again for the next answer.
+    low, high = low.copy(), np.ascontiguousarray(high)
     fits = (high.view(np.int64) == (low.view(np.int64) >> 63)) & (sizes < _KNOWN_MAX)
     if column.type.kind is not Kind.DECIMAL and fits.all():
-        return pa.array(low.view(np.int64), pa.int64(), mask=empty)
+        return arrow(low.view(np.int64)) if empty is None else join(low.view(np.int64), ~empty, pa.int64())
     if not (sizes < 2 * _KNOWN_MAX).all():
         raise overflow(query, column)
     values = [checked_integer(query, column, _signed(int(a), int(b))) for a, b in zip(low, high, strict=True)]
@@ -504,7 +509,7 @@ def totals_of(plan: Plan, shown_schema: pa.Schema, changes: Sequence[pa.Table]) 
     )
     rows = order[found.row]
     after, before = (found.words, found.reals), (found.before_words, found.before_reals)
-    shown, values = emitted(query, plan.measures, after, before, found.completed, adds_at_most)
+    shown, values = emitted(plan, needed_measures(plan), after, before, found.completed, adds_at_most)
     by_tick = np.argsort(ticks[rows[shown]], kind="stable")
     rows = rows[shown[by_tick]]
     values = {name: column.take(pa.array(by_tick)) for name, column in values.items()}

@@ -447,6 +447,15 @@ def measures_of(function: str, argument: Bound) -> tuple[MeasureSpec, ...]:
     return (present, MeasureSpec(form, argument, component, floating, over))
 
 
+def needed_measures(plan: AggregatePlan) -> dict[str, list[int]]:
+    """The measures that each aggregate over values needs, by number."""
+    return {
+        column.name: [plan.measures.index(measure) for measure in measures_of(column.function, column.argument)]
+        for column in plan.query.aggregates
+        if column.argument is not None and column.type.kind is not Kind.NULL
+    }
+
+
 def _split(query: BoundQuery) -> int | None:
     named = {c for key in query.group_by if key.expression is not None for c in components_of(key.expression)}
     return next(iter(named)) if named else None

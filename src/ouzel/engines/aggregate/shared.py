@@ -15,6 +15,7 @@ import pyarrow as pa
 from ouzel.engines.aggregate.groups import GroupIndex
 from ouzel.engines.aggregate.operator import AggregateOperator
 from ouzel.engines.aggregate.output import aggregate_schema, answer, emitted, measured
+from ouzel.engines.aggregate.plan import needed_measures
 from ouzel.engines.aggregate.sharing import SharedPlan
 from ouzel.engines.aggregate.tables import (
     ByElement,
@@ -59,6 +60,7 @@ class SharedOperator(Operator):
     def __init__(self, shared: SharedPlan, layout: Layout, limits: Limits) -> None:
         self._shared = shared
         self._plans = shared.plans
+        self._needed = {name: needed_measures(plan) for name, plan in shared.plans.items()}
         self._tree = shared.tree
         self._layout = layout
         self._limits = limits
@@ -242,7 +244,7 @@ class SharedOperator(Operator):
             earlier[:, 0] = output.before[rows]
         # Nothing wider than 64 bits gets here.
         after, before = ((some, some[:, :1].astype(np.float64)) for some in (words, earlier))
-        shown, values = emitted(plan.query, plan.measures, after, before, output.completed[rows], [1.0] * sums)
+        shown, values = emitted(plan, self._needed[name], after, before, output.completed[rows], [1.0] * sums)
         rows = rows[shown]
         groups = self._groups[name].show(output.group[rows])
         return answer(plan.query, self._schemas[name], output.tick[rows], groups, values, scale=self._layout.scale)

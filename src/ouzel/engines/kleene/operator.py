@@ -35,6 +35,7 @@ from ouzel.runtime.moments import stream_order
 from ouzel.runtime.operator import NO_TICKS, Answer, Found, MatchOperator, StreamOperator
 from ouzel.runtime.output import Matches, Output, joined_matches
 from ouzel.runtime.snapshot import Reader, Writer
+from ouzel.runtime.staging import SmallStager
 
 # Events to read before expired ones are evicted: few enough for their arrays to stay in the processor's cache, and
 # enough for a call to cost little.
@@ -125,30 +126,17 @@ class KleeneOperator(StreamOperator[RunEvents], MatchOperator):
             of_keys = f" of {keys:,} keys, each of which keeps the last events of its WITHIN n EVENTS"
         self._limits.check_held([self._query.name], self.held_events, of_keys=of_keys)
 
-    def stage_small(self, batch: SmallBatch) -> None:
-        """Take in rows of small pushes: straight into the arrays of live events, if their order is known by time."""
-        buffer, stager = self._buffer, self._stager
-        small = stager.small(batch.source)
-        if small is None or not buffer.takes_tail:
-            return super().stage_small(batch)
-        count = small.select(batch)
-        if not count:
-            return None
-        until = batch.tick(small.chosen[count - 1])
-        if small.order != IN_ORDER or until > batch.until or small.has_null_keys(batch):
-            return super().stage_small(batch)
-        codes = small.codes(batch, count, stager.keys)
-        base = self._keep_rows(batch, small.chosen, count)
-        buffer.reserve(count)
-        events = buffer.events
-        write_events(
-            batch.source.rows, small.chosen, small.roles, codes, count, stager.free_roles, small.lanes, base,
-            events.end, events.key, events.roles, events.int_lanes, events.float_lanes, events.lane_flags,
-            events.flagged, buffer.rows, buffer.count,
+    # Events out of order are sorted by their tie-break columns, too.
+    _order_max = IN_ORDER
+    _sorts_small = False
+
+    def _write_small(self, batch: SmallBatch, small: SmallStager, codes: np.ndarray, count: int, base: int) -> int:
+        events = self._buffer.events
+        last: int = write_events(
+            batch.source.rows, small.chosen, small.roles, codes, count, self._stager.free_roles, small.lanes, base,
+            self._staged(events.end), events.roles, self._buffer.count,
         )  # fmt: skip
-        buffer.add_tail(count, until, in_order=True)
-        self._check_held()
-        return None
+        return last
 
     # ── Moving time on ─────────────────────────────────────────────────────────────────────────────
 
