@@ -244,7 +244,7 @@ static PyObject *call(PyObject *self, PyObject *const *arguments, Py_ssize_t cou
 }
 
 static PyMethodDef call_definition = {"kernel", (PyCFunction)(void (*)(void))call, METH_FASTCALL, NULL};
-static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_library", NULL, -1, row_readers, NULL, NULL, NULL, NULL};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_library", NULL, -1, row_methods, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__library(void) {
     PyObject *module = PyModule_Create(&definition), *entries = PyDict_New();

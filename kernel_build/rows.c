@@ -1,5 +1,5 @@
 /* Events as Python and Arrow have them, read into the typed arrays of kernels/rows.py, which has the same readers in
- * Python. A reader writes behind the rows that are there and counts nothing: if it refuses, nothing has changed.
+ * Python, and given as Arrow has them. A reader writes behind the rows that are there and counts nothing: if it refuses, nothing has changed.
  * Part of glue.c, whose view of numpy's arrays it uses. */
 
 /* The words of `Rows.memory`. */
@@ -183,6 +183,142 @@ static PyObject *read_batch(PyObject *self, PyObject *const *arguments, Py_ssize
     return PyLong_FromLong(DONE);
 }
 
-static PyMethodDef row_readers[] = {{"read_dicts", (PyCFunction)(void (*)(void))read_dicts, METH_FASTCALL, NULL},
+/* A block of memory that is released as one: the array of a batch, those of its columns, and what they hold. */
+typedef struct {
+    uint8_t *memory, *next;
+} block;
+
+static void *cut(block *from, int64_t size) {
+    uint8_t *found = from->next;
+    from->next += (size + 63) & ~(int64_t)63;
+    return found;
+}
+
+static void release_block(struct arrow *batch) {
+    void *memory = batch->private_data;
+    batch->release = NULL;
+    free(memory);
+}
+
+static void release_column(struct arrow *column) { column->release = NULL; }
+
+/* Where a column of matches comes from: see give_batch. */
+enum { TICK = -1, ITSELF = -2 };
+typedef struct {
+    int32_t place, column;
+    const int32_t *slots;
+    const int64_t *numbers, *words;
+    int64_t base;
+    const uint8_t *valid;
+} gathered;
+
+/* The row of the event of a match; -1 if there is none, or its value is null. */
+static int64_t row_of(const gathered *from, int64_t match) {
+    int32_t slot = from->slots[match];
+    if (slot < 0) return -1;
+    int64_t row = from->numbers[slot] - from->base;
+    return from->valid && !from->valid[row] ? -1 : row;
+}
+
+/* give_batch(memory, ticks, numbers, base, slots, count, columns, kinds, bits, first_tick): columns of matches, each of
+ * one position, as an array of the C data interface; its address, or 0 if it is too large.
+ *
+ * The event of match m at position p is in slot slots[p, m]; a negative slot means that there is none. Its row is
+ * numbers[slot] - base. A column is a position, the place among the numbers or texts, and the column of the rows that
+ * says which are null. The place TICK is the time of the event: `ticks` are moments of 2^bits for each tick since
+ * `first_tick`. The place ITSELF is the number in `slots`. For the kinds see read_batch. */
+static PyObject *give_batch(PyObject *self, PyObject *const *arguments, Py_ssize_t argument_count) {
+    rows from = rows_at(arguments[0]);
+    const int64_t *ticks = (int64_t *)((array *)arguments[1])->data, *numbers = (int64_t *)((array *)arguments[2])->data;
+    const array *slots = (array *)arguments[4], *columns = (array *)arguments[6];
+    const int32_t *specs = (int32_t *)columns->data;
+    const char *kinds = PyBytes_AsString(arguments[7]);
+    int64_t base = PyLong_AsLongLong(arguments[3]), count = PyLong_AsLongLong(arguments[5]), width = columns->shape[0];
+    int64_t bits = PyLong_AsLongLong(arguments[8]), first_tick = PyLong_AsLongLong(arguments[9]);
+    int64_t size = (width + 1) * (int64_t)(sizeof(struct arrow) + 4 * sizeof(void *) + 384) + 2 * (count / 8 + 64);
+    (void)self, (void)argument_count;
+    for (int64_t i = 0; i < width; i++) {
+        const int32_t *spec = specs + 3 * i, *own = (int32_t *)slots->data + spec[0] * slots->shape[1];
+        size += count / 8 + 8 * (count + 1);
+        if (kinds[i] != 's' && kinds[i] != 'S') continue;
+        const int32_t *offsets = from.offsets + spec[1] * (from.capacity + 1);
+        int64_t texts = 0;
+        for (int64_t match = 0; match < count; match++) {
+            if (own[match] < 0) continue;
+            int64_t row = numbers[own[match]] - base;
+            texts += offsets[row + 1] - offsets[row];
+        }
+        if (texts > INT32_MAX) return PyLong_FromLong(0);
+        size += texts;
+    }
+    block memory = {malloc((size_t)size + 64), NULL};
+    if (!memory.memory) return PyErr_NoMemory();
+    memory.next = (uint8_t *)(((uintptr_t)memory.memory + 63) & ~(uintptr_t)63);
+    struct arrow *batch = cut(&memory, sizeof *batch), *children = cut(&memory, (width + 1) * (int64_t)sizeof *children);
+    struct arrow **pointers = cut(&memory, (width + 1) * (int64_t)sizeof *pointers);
+    const void **buffers = cut(&memory, sizeof *buffers);
+    buffers[0] = NULL;
+    *batch = (struct arrow){count, 0, 0, 1, width, buffers, pointers, NULL, release_block, memory.memory};
+    for (int64_t i = 0; i < width; i++) {
+        const int32_t *spec = specs + 3 * i;
+        char kind = kinds[i];
+        int is_text = kind == 's' || kind == 'S', is_input = spec[1] >= 0;
+        gathered one = {spec[1], spec[2], (int32_t *)slots->data + spec[0] * slots->shape[1], numbers, NULL, base, NULL};
+        if (is_input && from.words[NULLS + one.column]) one.valid = from.valid + one.column * from.capacity;
+        if (is_input && !is_text) one.words = from.numbers + one.place * from.capacity;
+        const void **own = cut(&memory, 3 * (int64_t)sizeof *own);
+        int64_t nulls = 0;
+        uint8_t *validity = cut(&memory, (count + 7) / 8);
+        memset(validity, 255, (size_t)(count + 7) / 8);
+        for (int64_t match = 0; one.place != ITSELF && match < count; match++) {
+            if (row_of(&one, match) >= 0) continue;
+            validity[match >> 3] &= (uint8_t)~(1 << (match & 7));
+            nulls++;
+        }
+        own[0] = nulls ? validity : NULL;
+        if (is_text) {
+            int64_t per = kind == 's' ? 4 : 8, used = 0;
+            const int32_t *offsets = from.offsets + one.place * (from.capacity + 1);
+            const uint8_t *data = from.data + one.place * from.data_capacity;
+            uint8_t *made = cut(&memory, per * (count + 1)), *bytes = memory.next;
+            for (int64_t match = 0; match <= count; match++) {
+                if (per == 4) ((int32_t *)made)[match] = (int32_t)used;
+                else ((int64_t *)made)[match] = used;
+                int64_t row = match < count ? row_of(&one, match) : -1;
+                if (row < 0) continue;
+                memcpy(bytes + used, data + offsets[row], (size_t)(offsets[row + 1] - offsets[row]));
+                used += offsets[row + 1] - offsets[row];
+            }
+            own[1] = made;
+            own[2] = cut(&memory, used);
+        } else if (kind == 'n') {
+            nulls = count;
+        } else {
+            uint8_t *made = cut(&memory, kind == 'b' ? (count + 7) / 8 : 8 * count);
+            if (kind == 'b') memset(made, 0, (size_t)(count + 7) / 8);
+            for (int64_t match = 0; match < count; match++) {
+                int64_t word = one.slots[match];
+                if (one.place != ITSELF) {
+                    int64_t row = row_of(&one, match);
+                    word = row < 0 ? 0 : one.place == TICK ? (ticks[row] >> bits) + first_tick : one.words[row];
+                }
+                switch (kind) {
+                case 'b': made[match >> 3] |= (uint8_t)((word & 1) << (match & 7)); break;
+                case '8': ((int64_t *)made)[match] = word; break;
+                case '4': ((int32_t *)made)[match] = (int32_t)word; break;
+                case '2': ((int16_t *)made)[match] = (int16_t)word; break;
+                default: ((int8_t *)made)[match] = (int8_t)word;
+                }
+            }
+            own[1] = made;
+        }
+        children[i] = (struct arrow){count, nulls, 0, is_text ? 3 : kind == 'n' ? 0 : 2, 0, own, NULL, NULL, release_column, NULL};
+        pointers[i] = children + i;
+    }
+    return PyLong_FromVoidPtr(batch);
+}
+
+static PyMethodDef row_methods[] = {{"read_dicts", (PyCFunction)(void (*)(void))read_dicts, METH_FASTCALL, NULL},
                              {"read_batch", (PyCFunction)(void (*)(void))read_batch, METH_FASTCALL, NULL},
+                             {"give_batch", (PyCFunction)(void (*)(void))give_batch, METH_FASTCALL, NULL},
                              {NULL, NULL, 0, NULL}};

@@ -7,7 +7,7 @@ import random
 import signal
 import warnings
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 
 import pyarrow as pa
@@ -167,7 +167,13 @@ def test_rows_of_a_small_push_may_be_out_of_order_within_the_delay(size: int) ->
         assert sorted(found, key=repr) == sorted(ouzel.match(rows, query).to_pylist(), key=repr)
 
 
-COLUMNS = "RETURN R(a.id AS id, a.x AS x, a.name AS name, b.ok AS ok, b.ts AS at, b.x AS y, a.type AS kind)"
+COLUMNS = (
+    "RETURN R(a.id AS id, a.x AS x, a.name AS name, b.ok AS ok, b.ts AS at, b.x AS y, a.type AS kind, "
+    "a.day AS day, b.size AS size, b.tiny AS tiny, a.note AS note)"
+)
+ALL_WIDTHS = pa.schema(
+    [*SCHEMA, ("day", pa.date32()), ("size", pa.int16()), ("tiny", pa.int8()), ("note", pa.large_string())]
+)
 
 
 @pytest.mark.parametrize("has_nulls", [False, True])
@@ -184,11 +190,22 @@ def test_columns_of_answers_are_those_of_the_input(where: str, threshold: str, h
         rows = [
             {"x": 0.5, "name": "n", **{name: value for name, value in row.items() if value is not None}} for row in rows
         ]
-    running = ouzel.Engine(query, schema=SCHEMA, **options)
+    for number, row in enumerate(rows):
+        if not has_nulls or draw.random() < 0.7:
+            row |= {
+                "day": date(2000, 1, 1 + number % 9),
+                "size": -number,
+                "tiny": number % 99 - 49,
+                "note": "ü" * (number % 4),
+            }
+    table = pa.Table.from_pylist(rows, ALL_WIDTHS)
+    running = ouzel.Engine(query, schema=ALL_WIDTHS, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        answers = [running.push(rows[first : first + 30])["query"] for first in range(0, len(rows), 30)]
-        wanted = ouzel.match(pa.Table.from_pylist(rows, SCHEMA), query, **options)
+        # Slices of one batch begin within its bytes of bits.
+        (batch,) = table.to_batches()
+        answers = [running.push(batch.slice(first, 30))["query"] for first in range(0, len(rows), 30)]
+        wanted = ouzel.match(table, query, **options)
     found = pa.concat_tables([*answers, running.finish()["query"]])
     assert found.schema == wanted.schema
     assert sorted(found.to_pylist(), key=repr) == sorted(wanted.to_pylist(), key=repr)

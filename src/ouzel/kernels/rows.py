@@ -1,7 +1,7 @@
 """Rows of a known schema in typed arrays: a word for each number, bytes for texts, and a byte that says what is null.
 
 Readers take events as Python or Arrow have them, one call for all rows and columns. The library has them in C
-(`kernel_build/rows.c`); without it the same readers run in Python.
+(`kernel_build/rows.c`); without it the same readers run in Python. Only the library gives batches.
 """
 
 from __future__ import annotations
@@ -143,58 +143,6 @@ def append_rows(
     target.memory[NEWEST] = newest
     target.memory[COUNT] = at + count
     return 0
-
-
-@kernel
-def gather_rows(
-    rows: Rows,
-    ticks: NDArray[np.int64],
-    numbers: NDArray[np.int64],
-    base: int,
-    slots: Matrix[np.int32],
-    count: int,
-    columns: Matrix[np.int32],
-    bits: int,
-    first_tick: int,
-    gathered: Matrix[np.int64],
-    valid: Matrix[np.uint8],
-    nulls: NDArray[np.int64],
-) -> int:
-    """Write columns of matches, each of one position; returns the number of nulls.
-
-    The event of match m at position p is in slot `slots[p, m]`; a negative slot means that there is none. Its row is
-    `numbers[slot] - base`. A column of `columns` is a position, the place of its numbers in the rows, and the column
-    of the rows that says which are null. The place TICKS is the time of the event: `ticks` are moments of
-    2^bits for each tick since `first_tick`. The place ITSELF is the number in `slots`. A column with nulls has their
-    number in `nulls` and its validity, as Arrow stores it, in `valid`.
-    """
-    total = 0
-    for column in range(columns.shape[0]):
-        own = slots[columns[column, 0]]
-        place = columns[column, 1]
-        target = gathered[column]
-        nulls[column] = 0
-        if place == ITSELF:
-            for match in range(count):
-                target[match] = own[match]
-            continue
-        values = ticks if place == TICKS else rows.numbers[place]
-        may_be_null = place != TICKS and rows.memory[NULLS + columns[column, 2]] != 0
-        for match in range(count):
-            slot = own[match]
-            if slot >= 0:
-                row = numbers[slot] - base
-                if not may_be_null or rows.valid[columns[column, 2], row]:
-                    target[match] = (values[row] >> bits) + first_tick if place == TICKS else values[row]
-                    continue
-            if not nulls[column]:
-                for byte in range(valid.shape[1]):
-                    valid[column, byte] = 255
-            nulls[column] += 1
-            valid[column, match >> 3] &= ~np.uint8(1 << (match & 7))
-            target[match] = 0
-        total += nulls[column]
-    return total
 
 
 @kernel
@@ -379,3 +327,29 @@ def read_batch(batch: Any, kinds: bytes, rows: Rows) -> int:
         return _read_batch(batch, kinds, rows)
     status: int = LIBRARY.read_batch(batch.__arrow_c_array__()[1], kinds, rows.memory)
     return status
+
+
+def give_batch(
+    rows: Rows,
+    ticks: NDArray[np.int64],
+    numbers: NDArray[np.int64],
+    base: int,
+    slots: Matrix[np.int32],
+    count: int,
+    columns: Matrix[np.int32],
+    kinds: bytes,
+    bits: int,
+    first_tick: int,
+) -> int:
+    """Columns of matches, each of one position, as an array of Arrow's C data interface: its address, or 0 without the
+    library, and if texts are too long for one batch.
+
+    The event of match m at position p is in slot `slots[p, m]`; a negative slot means that there is none. Its row is
+    `numbers[slot] - base`. A column of `columns` is a position, the place among the numbers or texts, and the column
+    of the rows that says which are null; `kinds` are those of these columns. The place TICKS is the time of the event:
+    `ticks` are moments of 2^bits for each tick since `first_tick`. The place ITSELF is the number in `slots`.
+    """
+    if LIBRARY is None:
+        return 0
+    address: int = LIBRARY.give_batch(rows.memory, ticks, numbers, base, slots, count, columns, kinds, bits, first_tick)
+    return address

@@ -55,6 +55,7 @@ class GrowingRows:
         # Whether Arrow stores the numbers of a column like this.
         self._is_stored = [kind == "8" for kind in kinds]
         self.all_columns = range(len(kinds))
+        self.kinds = kinds
         self._kinds = kinds.encode()
         self._names = tuple(schema.names)
         known = [_kind_of_values(type_) for type_ in self.types]

@@ -184,7 +184,7 @@ class Output:
             else:
                 place = 0 if quick.name in self._alike else quick.place
                 columns.append((self._pick(place, LAST if quick.at is At.LAST else FIRST), quick.name))
-        made = SmallAnswer(columns, self.schema.types, self._layout.scale)
+        made = SmallAnswer(columns, self.schema, self._layout.scale)
         return made if made.writes_times else None
 
     def _pick(self, place: int, what: int) -> int:
@@ -198,11 +198,10 @@ class Output:
     def of_slots(
         self, growing: GrowingRows, base: int, numbers: np.ndarray, slots: np.ndarray, count: int
     ) -> pa.Table | None:
-        """As `of_places`, for rows of small pushes: see `SmallAnswer.arrays`. None if a column is computed, or a match
-        ends later than its last event."""
-        if self._small is None:
-            return None
-        return pa.Table.from_arrays(self._small.arrays(growing, base, numbers, slots, count), schema=self.schema)
+        """As `of_places`, for rows of small pushes: see `SmallAnswer.batch`. None if that makes none, a column is
+        computed, or a match ends later than its last event."""
+        made = None if self._small is None else self._small.batch(growing, base, numbers, slots, count)
+        return None if made is None else pa.Table.from_batches([made], self.schema)
 
     def of_slot_lists(
         self, growing: GrowingRows, base: int, numbers: np.ndarray, slots: np.ndarray, lengths: np.ndarray

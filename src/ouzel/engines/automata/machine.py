@@ -28,9 +28,9 @@ from ouzel.engines.automata.tables import (
     with_room,
 )
 from ouzel.errors import LimitError
-from ouzel.kernels.arrays import INT64_MAX, INT64_MIN
+from ouzel.kernels.arrays import INT64_MAX, INT64_MIN, enlarged
 from ouzel.kernels.pauses import Pieces
-from ouzel.runtime.codes import is_mostly_dead
+from ouzel.runtime.codes import is_mostly_dead, may_be_mostly_dead
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.snapshot import Reader, Writer
 
@@ -80,18 +80,32 @@ class Machine:
         self._slots = slots
         self.state = new_state(automata, slots=slots, registers=registers, capacity=1024)
         self.results = new_results(1024, slots=slots + 1, registers=registers)
+        # The events that instances may refer to, and their rows: the first `count`, and room behind them.
         self.events = new_events(0, len(lanes.ints), len(lanes.floats))
         self.rows = np.empty(0, np.int64)
+        self.count = 0
         self._stamp = 0
         self.position = 0  # the first event that was not read
 
     def feed(self, events: Events, rows: np.ndarray, rank: Callable[[Events], None], name: str) -> Results:
         """Read events that are ordered by end; returns the results, which the next call overwrites."""
-        first = len(self.rows)
-        self.events = joined_events([self.events, events]) if first else events
-        self.rows = np.concatenate([self.rows, rows]) if first else rows
+        first = self.count
+        if first:
+            self._append(events, rows)
+        else:
+            self.events, self.rows, self.count = events, rows, len(rows)
         rank(self.events)
-        return self.read(first, len(self.rows), name)
+        return self.read(first, self.count, name)
+
+    def _append(self, events: Events, rows: np.ndarray) -> None:
+        first, last = self.count, self.count + len(rows)
+        if last > len(self.rows):
+            room = new_events(max(last, 2 * first), len(events.ints), len(events.floats))
+            _write(room, 0, chosen_events(self.events, slice(first)))
+            self.events, self.rows = room, enlarged(self.rows, len(room.end))
+        _write(self.events, first, events)
+        self.rows[first:last] = rows
+        self.count = last
 
     def read(self, first: int, last: int, name: str) -> Results:
         """Read some of the machine's events. If a limit is passed, the results before `position` are complete."""
@@ -166,19 +180,29 @@ class Machine:
 
     def evict(self, now: int, life: int) -> None:
         """Drop what can lead to no result after a tick: instances, then the events before them."""
-        if life == INT64_MAX or not len(self.rows):
+        if life == INT64_MAX or not may_be_mostly_dead(self.count):
             return
-        dead = int(np.searchsorted(self.events.end, max(INT64_MIN, now + 1 - life), side="right"))
-        if is_mostly_dead(dead, len(self.rows)):
+        ends = self.events.end[: self.count]
+        dead = int(np.searchsorted(ends, max(INT64_MIN, now + 1 - life), side="right"))
+        if is_mostly_dead(dead, self.count):
             kernel.sweep(self.automata, self.state, min(now + 1, INT64_MAX - 1))
             # An instance refers to no event that ended before it began. Slots that it has not filled hold anything.
             starts = self.state.times[self.state.links[:, Link.NODE] >= 0, Time.START]
-            self.drop_front(min(dead, int(np.searchsorted(self.events.end, starts.min(initial=INT64_MAX)))))
+            self.drop_front(min(dead, int(np.searchsorted(ends, starts.min(initial=INT64_MAX)))))
 
     def drop_front(self, dead: int) -> None:
         self.state.slots[:] = np.maximum(self.state.slots - dead, 0)
-        self.events = chosen_events(self.events, slice(dead, None))
-        self.rows = self.rows[dead:].copy()
+        self.events = chosen_events(self.events, slice(dead, self.count))
+        self.rows = self.rows[dead : self.count].copy()
+        self.count = len(self.rows)
+
+
+def _write(target: Events, at: int, events: Events) -> None:
+    """Write events from a place on."""
+    last = at + len(events.end)
+    target.times[at:last] = events.times
+    for name in ("ints", "floats", "int_nulls", "float_nulls"):
+        getattr(target, name)[:, at:last] = getattr(events, name)
 
 
 def chosen_events(events: Events, which: Any) -> Events:
@@ -215,8 +239,8 @@ def dump_machine(machine: Machine, writer: Writer) -> dict[str, Any]:
     live = np.flatnonzero(machine.state.links[:, Link.NODE] >= 0)
     return {
         "instances": {name: writer.add_array(array) for name, array in instances_of(machine.state, live).items()},
-        "events": [writer.add_array(array) for array in machine.events],
-        "rows": writer.add_array(machine.rows),
+        "events": [writer.add_array(array) for array in chosen_events(machine.events, slice(machine.count))],
+        "rows": writer.add_array(machine.rows[: machine.count]),
         "counters": writer.add_array(machine.state.counters),
     }
 
@@ -235,6 +259,7 @@ def instances_of(state: State, live: np.ndarray) -> dict[str, np.ndarray]:
 def load_machine(machine: Machine, reader: Reader, head: Mapping[str, Any]) -> None:
     machine.events = Events(*reader.arrays(head["events"]))
     machine.rows = reader.array(head["rows"])
+    machine.count = len(machine.rows)
     instances = {name: reader.array(number) for name, number in head["instances"].items()}
     put_instances(machine, instances)
     counters = reader.array(head["counters"])

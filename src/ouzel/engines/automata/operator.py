@@ -170,7 +170,7 @@ class StreamAutomaton:
     ) -> None:
         """Take in the rows that a small push has for the sources, which are `bits` of their roles."""
         rows = batch.source.rows
-        total = len(bits) * count
+        total = min(len(bits), small.roles_max) * count
         events = new_events(total, len(self._lanes.ints), len(self._lanes.floats))
         numbers = np.empty(total, np.int64)
         picked = np.empty((len(bits), count), np.int32)
@@ -288,20 +288,28 @@ class StreamAutomaton:
         return without_repetitions(batch) if may_repeat(self.stream) else batch
 
     def _values(self, branch: Branch, results: Results, places: np.ndarray) -> pa.Table:
-        small = self._small_answer(branch)
-        read = [self._payloads[source].open_rows for source, _, _ in small or ()]
-        if small is not None and None not in read:
-            slots = np.ascontiguousarray(results.slots[places].T)
-            taken: dict[str, pa.Array] = {}
-            for rows, (_, names, answer) in zip(read, small, strict=True):
-                assert rows is not None
-                taken |= zip(names, answer.arrays(*rows, self._machine.rows, slots, len(places)), strict=True)
-            return pa.Table.from_arrays([taken[name] for name in self.stream.columns], schema=self.table_type)
+        made = self._small_values(branch, results, places)
+        if made is not None:
+            return made
         frame = ResultFrame(self, branch, results, places)
         columns = []
         for name in self.stream.columns:
             columns.append(frame.shown(branch.columns[name], self.table_type.field(name).type))
         return pa.table(columns, schema=self.table_type)
+
+    def _small_values(self, branch: Branch, results: Results, places: np.ndarray) -> pa.Table | None:
+        """The same for rows of small pushes; None if a column is computed."""
+        slots = np.ascontiguousarray(results.slots[places].T)
+        taken: dict[str, pa.Array] = {}
+        for source, names, answer in self._small_answer(branch) or ():
+            rows = self._payloads[source].open_rows
+            made = None if rows is None else answer.batch(*rows, self._machine.rows, slots, len(places))
+            if made is None:
+                return None
+            taken |= zip(names, made.columns, strict=True)
+        if not taken:
+            return None
+        return pa.Table.from_arrays([taken[name] for name in self.stream.columns], schema=self.table_type)
 
     def _small_answer(self, branch: Branch) -> list[tuple[int, list[str], SmallAnswer]] | None:
         """How small answers are made, by source: its columns, and how they are read. None if one is computed."""
@@ -322,8 +330,8 @@ class StreamAutomaton:
                 own[name] = value.component, self.column_of(source, value.path[0])
             if known is not None:
                 for number, own in columns.items():
-                    types = [self.table_type.field(name).type for name in own]
-                    known.append((number, list(own), SmallAnswer(list(own.values()), types, None)))
+                    schema = pa.schema([self.table_type.field(name) for name in own])
+                    known.append((number, list(own), SmallAnswer(list(own.values()), schema, None)))
             self._small[id(branch)] = known
         return known
 
@@ -350,7 +358,7 @@ class StreamAutomaton:
 
     @property
     def held_events(self) -> int:
-        return len(self._machine.rows) + sum(len(p.rows) for p in self._pending)
+        return self._machine.count + sum(len(p.rows) for p in self._pending)
 
     @property
     def free(self) -> int:

@@ -220,7 +220,7 @@ class PathOutput:
             # One more position is the first event that is not missing.
             count = len(query.positives)
             columns: list[Taken] = [(count, TICKS), (count - 1, TICKS), *self._taken]
-            small = SmallAnswer(columns, self.schema.types[: len(columns)], layout.scale)
+            small = SmallAnswer(columns, pa.schema(list(self.schema)[: len(columns)]), layout.scale)
             self._small = small if small.writes_times else None
 
     def of_slots(self, growing: GrowingRows, base: int, numbers: np.ndarray, output: ArrivalOutput) -> pa.Table | None:
@@ -231,9 +231,11 @@ class PathOutput:
         slots, offsets = np.empty((positions + 1, count), np.int32), np.empty(count + 1, np.int32)
         missing = np.empty(positions * count, np.int64)
         total = describe(output.slots, count, slots, offsets, missing)
-        columns = self._small.arrays(growing, base, numbers, slots, count)
+        made = self._small.batch(growing, base, numbers, slots, count)
+        if made is None:
+            return None
         score, probability = output.score[:count].copy(), output.probability[:count].copy()
-        return self._completed(columns, offsets, missing[:total], score, probability)
+        return self._completed(made.columns, offsets, missing[:total], score, probability)
 
     def table(self, table: pa.Table, ticks: np.ndarray, places: Sequence[np.ndarray], found: Explanations) -> pa.Table:
         """Composite events from paths. `places` has an array of row numbers of `table` for each positive component; the
