@@ -45,6 +45,8 @@ class Moments:
         self._last: tuple[int, int] | None = None  # the tick and the place of the last event
         # The row of the last event, or its values of order= if it came in a small push.
         self._last_row: pa.Table | tuple[int, ...] = layout.schema.empty_table()
+        # The columns of order= in small pushes, and their places among the numbers.
+        self._small_columns: list[int] = []
         self._small_order: np.ndarray | None = None
 
     @property
@@ -108,19 +110,21 @@ class Moments:
         if scale is None or not self.at_once or self._held:
             return False
         if self._small_order is None:
-            columns = [read.schema.get_field_index(name) for name in self._layout.order]
-            if not all(pa.types.is_int64(read.types[column]) for column in columns):
+            self._small_columns = [read.schema.get_field_index(name) for name in self._layout.order]
+            if not all(pa.types.is_int64(read.types[column]) for column in self._small_columns):
                 return False
-            self._small_order = np.array([read.places[column] for column in columns], np.int32)
-        if any(read.has_nulls(read.schema.get_field_index(name)) for name in self._layout.order):
-            return False
-        before = np.full(2 + len(self._small_order), -1, np.int64)
-        if self._last is not None:
+            self._small_order = np.array([read.places[column] for column in self._small_columns], np.int32)
+        for column in self._small_columns:
+            if read.has_nulls(column):
+                return False
+        if self._last is None:
+            before = np.full(2 + len(self._small_columns), -1, np.int64)
+        else:
             row = self._last_row
             values = row if isinstance(row, tuple) else tuple(row[name][0].as_py() for name in self._layout.order)
             if None in values:
                 return False
-            before[:2], before[2:] = self._last, values
+            before = np.array((*self._last, *values), np.int64)
         if not number_moments(
             read.rows, read.count, read.count + count, read.moment_place, self._small_order, self._layout.by_arrival,
             scale.bits, scale.base, before,

@@ -83,6 +83,8 @@ class Session:
         self.schemas: dict[str, pa.Schema] = {}
         # What orders the events of one time; None if nothing does.
         self._moments = Moments(program.layout) if program.layout.is_ordered else None
+        # Whether some or all queries read events before the watermark passes them.
+        self._reads_ahead = self._all_read_ahead = False
         self._run(program, together)
         self._watermark = EARLIEST
         self.keep_late = keep_late  # for `take_late`
@@ -117,6 +119,7 @@ class Session:
         self._operator_of |= {name: operator for operator in made for name in operator.schemas}
         self._queries |= {query.name: query for query in program.members}
         self.schemas |= {one.name: self._operator_of[one.name].schemas[one.name] for one in program.members}
+        self._note_reading()
         return made
 
     @classmethod
@@ -221,7 +224,7 @@ class Session:
         if until is None:
             batch = self._inbox.all()
         else:
-            batch = self._inbox.all(until) if self._reads_ahead() else self._inbox.ready(until)
+            batch = self._inbox.all(until) if self._reads_ahead else self._inbox.ready(until)
         try:
             for operator, names in tuple(self._operators.items()):
                 if names and reads_input(query := self._queries[names[0]]):
@@ -394,7 +397,7 @@ class Session:
     def advance(self, watermark: int) -> dict[Any, pa.Table]:
         """No event at or before this tick can come any more. A tick in the past changes nothing."""
         self._watermark = max(self._watermark, watermark)
-        reached = max(self._watermark, self._inbox.newest) if self._reads_ahead() else self._watermark
+        reached = max(self._watermark, self._inbox.newest) if self._reads_ahead else self._watermark
         return self.nothing() if self._inbox.waits(reached) else self._read(self._watermark)
 
     def nothing(self) -> dict[str, pa.Table]:
@@ -428,6 +431,9 @@ class Session:
             tick = self._tick_of(operator, operator.timer)
             deadline = deadline if tick is None else min(deadline, tick)
             room, held_room = min(room, operator.room), min(held_room, operator.held_room)
+        if self._all_read_ahead and self._moments is not None and self._moments.at_once:
+            # What can come at these times has no answer before it comes.
+            watermark = max(watermark, self._inbox.newest)
         self._inbox.passed(watermark, deadline, room, held_room)
         return answers if len(answers) < 2 else {name: answers[name] for name in self.schemas if name in answers}
 
@@ -455,15 +461,14 @@ class Session:
         for name in removed:
             self._detach(name)
 
-    def _reads_ahead(self) -> bool:
-        """Whether events are read before the watermark passes them: their moments are known, and a match of some query
-        may end with them."""
-        if self._moments is None:
-            return False
-        return any(
-            self._layouts[query.name].scale is not None and not (isinstance(query, BoundQuery) and query.aggregates)
-            for query in self._queries.values()
-        )
+    def _note_reading(self) -> None:
+        """Find out which queries read ahead: the moments of events are known, and a match may end with them."""
+        ahead = [
+            self._layouts[name].scale is not None and not (isinstance(query, BoundQuery) and query.aggregates)
+            for name, query in self._queries.items()
+        ]
+        self._reads_ahead = self._moments is not None and any(ahead)
+        self._all_read_ahead = self._reads_ahead and all(ahead)
 
     def _until(self, operator: Operator, watermark: int) -> int:
         """How far an operator may read: up to the watermark, or up to the last event that has an order."""
@@ -518,6 +523,7 @@ class Session:
         self._stored_program = None
         for known in (self.schemas, self._queries, self.late_by_query, self.problems):
             known.pop(name, None)
+        self._note_reading()
         return True
 
     def finish(self) -> dict[Any, pa.Table]:

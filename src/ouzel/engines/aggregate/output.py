@@ -103,19 +103,20 @@ def answer(
     """
     starts = ticks if starts is None else starts
     time = schema.field("end").type
-    if scale is not None and len(ticks):
-        kept = _last_of_ticks(scale.ticks(ticks), keys)
+    shown = ticks if scale is None else scale.ticks(ticks)
+    if scale is not None and (shown[1:] <= shown[:-1]).any():
+        kept = _last_of_ticks(shown, keys)
         places = pa.array(kept)
-        ticks, starts, keys = ticks[kept], starts[kept], [column.take(places) for column in keys]
+        ticks, shown, starts, keys = ticks[kept], shown[kept], starts[kept], [column.take(places) for column in keys]
         values = {name: column.take(places) for name, column in values.items()}
     if query.having is not None and len(ticks):
         known = {key.name: (column, key.type) for key, column in zip(query.group_by, keys, strict=True)}
         known |= {column.name: (values[column.name], column.type) for column in query.aggregates}
         kept = np.flatnonzero(truths(evaluate(_over_columns(query.having), _ResultFrame(known, len(ticks)))))
         places = pa.array(kept)
-        ticks, starts, keys = ticks[kept], starts[kept], [column.take(places) for column in keys]
+        ticks, shown, starts, keys = ticks[kept], shown[kept], starts[kept], [column.take(places) for column in keys]
         values = {name: column.take(places) for name, column in values.items()}
-    columns = [ticks_to_time(ticks if scale is None else scale.ticks(ticks), time), *keys]
+    columns = [ticks_to_time(shown, time), *keys]
     for column in query.aggregates:
         if column.hidden:
             continue
