@@ -92,9 +92,7 @@ MUTATIONS = (
         "engines/rows",
     ),
     Mutation("engines/rows/search.py", "if first <= row < last", "if first < row < last", "engines/rows"),
-    Mutation(
-        "engines/rows/overlaps.py", "if seen == offsets[quantity]:", "if seen != offsets[quantity]:", "engines/rows"
-    ),
+    Mutation("engines/rows/views.py", "if seen == offsets[quantity]:", "if seen != offsets[quantity]:", "engines/rows"),
 )
 
 
