@@ -68,7 +68,7 @@ def stream(
 
 
 def parcels(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Slow and fast parcels: the gaps of one are correlated, and whoever comes to the hub at night waits there."""
+    """Slow and fast parcels: gaps of one parcel are correlated, and those that reach the hub at night wait there."""
     speed = rng.lognormal(0, 0.25, (count, 1))
     found = rng.normal([20_000, 30_000, 9_000], [4_000, 6_000, 2_500], (count, 3)).clip(600) * speed
     found[:, 1] += (rng.random(count) < 0.3) * rng.uniform(20_000, 40_000, count)
@@ -96,6 +96,7 @@ STREAMS = {
     "parcels": (parcels, independent(0.08), 0.1),
     "parcels, readers fail for hours": (parcels, in_bursts, 0.1),
     "two kinds of gaps": (bimodal, independent(0.1), 0.15),
+    "two kinds of gaps, a quarter lost": (bimodal, independent(0.25), 0.15),
 }
 
 

@@ -14,6 +14,7 @@ from scipy import special, stats
 import ouzel
 from ouzel import InputError, LossModel
 from ouzel.loss import Exponential, Gamma, Gap, Histogram, LogNormal, Uniform
+from ouzel.loss.fitting import fit_gap
 from ouzel.loss.gaps import Duration, gap_from_dict, incomplete_gamma
 
 SEEN = (np.array([3, 0, 1]), np.array([1, 2, 5, 9]))
@@ -70,7 +71,7 @@ def test_lengths_are_ticks_or_durations() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "error"),
     [
         (lambda: Exponential(0), "positive mean"),
         (lambda: Exponential("soon"), "not a duration"),
@@ -107,8 +108,8 @@ def test_lengths_are_ticks_or_durations() -> None:
         (lambda: LossModel.from_json('{"gaps": {"a": {"family": "uniform", "low": 1}}}'), "has high, low"),
     ],
 )
-def test_mistakes_are_told(make: object, told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_mistakes_are_reported(make: object, error: str) -> None:
+    with pytest.raises(InputError, match=error):
         make()  # type: ignore[operator]
 
 
@@ -177,6 +178,15 @@ def test_every_family_can_be_asked_for(family: str) -> None:
         np.testing.assert_allclose(found.cdf(np.array([300.0, 700.0])), [0.25, 0.75], atol=0.03)
 
 
+def test_a_histogram_of_a_long_tail_keeps_the_rest() -> None:
+    """Two modes, and a hundredth of a gap a thousand times as long."""
+    gaps = np.array([*range(100, 200), *range(600, 700), 600_000.0])
+    found = fit_gap(gaps, np.array([25.0] * 200 + [0.01]), "histogram")
+    t = np.array([100.0, 150.0, 200.0, 400.0, 600.0, 650.0, 700.0, 5_000.0])
+    np.testing.assert_allclose(found.cdf(t), [0, 0.25, 0.5, 0.5, 0.5, 0.75, 1, 1], atol=0.02)
+    assert isinstance(found, Histogram) and len(found.counts) < 8
+
+
 def test_times_with_a_unit_give_durations() -> None:
     found = LossModel.fit(history(np.full(50, 2_000_000.0), "us"), family="exponential").gaps["b"]
     assert found == Exponential(Duration(2_000_000_000.0))
@@ -198,7 +208,7 @@ def test_what_a_match_gives_can_be_fitted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("matches", "options", "told"),
+    ("matches", "options", "error"),
     [
         ([], {}, "at least two components"),
         ([{"a": {"ts": 1}}], {}, "at least two components"),
@@ -210,7 +220,7 @@ def test_what_a_match_gives_can_be_fitted() -> None:
     ],
 )
 def test_histories_that_cannot_be_fitted(
-    matches: list[dict[str, object]], options: dict[str, object], told: str
+    matches: list[dict[str, object]], options: dict[str, object], error: str
 ) -> None:
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=error):
         LossModel.fit(matches, **options)

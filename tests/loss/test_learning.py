@@ -279,14 +279,14 @@ def test_a_report_names_what_is_wrong() -> None:
     events, _ = sampled(WITH_NEGATIVE, WINDOW, 1_500, 11)
     right = model_of(WITH_NEGATIVE)
     source = Naive(WITH_NEGATIVE, events)
-    for changed, told in (
+    for changed, warning in (
         ({"gaps": {**right.gaps, "B": Exponential(8_000)}}, "the gap before 'B' is not exponential.*; try gamma"),
         ({"component_loss": {"A": 0.04, "B": 0.04, "N": 0.04}}, "do not trust probabilities in which 'A' is missing"),
         ({"priors": {**right.priors, "B": 0.5}}, "the prior of 'B' is 0.500, and the stream suggests 0.[67]"),
     ):
         found = report(source, replace(right, **changed))  # type: ignore[arg-type]
         assert not found.is_trusted
-        assert re.search(told, str(found)), str(found)
+        assert re.search(warning, str(found)), str(found)
     lacking = replace(right, gaps={name: gap for name, gap in right.gaps.items() if name != "B"})
     with pytest.raises(InputError, match="no gap of 'B'"):
         report(source, lacking)

@@ -13,8 +13,8 @@ from ouzel.loss.gaps import Duration, Exponential, Gamma, Gap, Histogram, LogNor
 
 Array = NDArray[np.float64]
 
-# With fewer gaps a histogram would show noise; with more, its bins hold a few dozen each.
-_BINS_MAX = 40
+# The most places where a bin of a histogram may end.
+_EDGES_MAX = 1_024
 # What "auto" chooses from.
 AUTO = ("exponential", "gamma", "lognormal")
 
@@ -122,16 +122,30 @@ def _uniform(gaps: Array, weights: Array) -> Gap:
 
 
 def _histogram(gaps: Array, weights: Array) -> Gap:
-    """Bins of equal counts, so that the density is fine where there are many gaps."""
-    bins = int(min(max(round(math.sqrt(weights.sum())), 1), _BINS_MAX))
-    order = np.argsort(gaps)
-    gaps, weights = gaps[order], weights[order]
-    summed = np.cumsum(weights)
-    # Where equal weights are interpolated as by np.quantile.
-    places = (summed - weights / 2 - weights[0] / 2) / max(summed[-1] - (weights[0] + weights[-1]) / 2, 1e-300)
-    edges = np.unique(np.interp(np.linspace(0, 1, bins + 1), places, gaps))
-    edges = np.concatenate([[max(edges[0] * 0.999, 0.0)], edges[1:-1], [edges[-1] * 1.001 + 1e-9]])
-    return binned(gaps, weights, edges)
+    """The bins of greatest likelihood, less Schwarz's penalty for each (Jackson et al. 2005).
+
+    Bins of equal counts would make the last one as wide as the tail.
+    """
+    values, group = np.unique(gaps, return_inverse=True)
+    before = np.concatenate([[0.0], np.cumsum(np.bincount(group, weights))])
+    total = before[-1]
+    edges = np.concatenate([[values[0] * 0.999], (values[1:] + values[:-1]) / 2, [values[-1] * 1.001 + 1e-9]])
+    # Between equal shares of the gaps a bin may end, and in the tails between ever smaller ones.
+    count = int(min(max(4 * round(math.sqrt(total)), 1), _EDGES_MAX))
+    tails = 2.0 ** -np.arange(math.log2(max(total, 1.0)) + 2) / count
+    levels = np.array([*np.linspace(0, 1, count + 1), *tails, *(1 - tails)]) * total
+    allowed = np.unique([0, *np.searchsorted(before, levels * (1 - 1e-12)), len(values)])
+    edges, before = edges[allowed], before[allowed]
+    best, last = np.zeros(len(edges)), np.zeros(len(edges), int)
+    for end in range(1, len(edges)):
+        inside, width = before[end] - before[:end], edges[end] - edges[:end]
+        worth = best[:end] + inside * np.log(np.maximum(inside, 1e-300) / width) - math.log(max(total, 1.0))
+        last[end] = np.argmax(worth)
+        best[end] = worth[last[end]]
+    chosen = [len(edges) - 1]
+    while chosen[-1] > 0:
+        chosen.append(int(last[chosen[-1]]))
+    return binned(gaps, weights, edges[chosen[::-1]])
 
 
 def binned(gaps: Array, weights: Array, edges: Array) -> Gap:

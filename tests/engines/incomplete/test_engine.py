@@ -1,4 +1,4 @@
-"""Queries over incomplete streams through the door: what is refused, what is told, and that nothing depends on how
+"""Queries over incomplete streams by the public API: what is refused, what is reported, and that nothing depends on how
 the engine is fed or what it prunes."""
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def rows(table: pa.Table) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("query", "model", "told"),
+    ("query", "model", "error"),
     [
         (THEFT, None, "must know what the stream loses"),
         (THEFT, "0.1", "must be an ouzel.LossModel"),
@@ -62,15 +62,15 @@ def rows(table: pa.Table) -> list[str]:
         (THEFT, LossModel(0.1, gaps={"y": Exponential("4 min")}), "holds bare numbers"),
     ],
 )
-def test_models_that_do_not_say_enough(query: str, model: LossModel | None, told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_models_that_do_not_say_enough(query: str, model: LossModel | None, error: str) -> None:
+    with pytest.raises(InputError, match=error):
         ouzel.match(readings(10, 2), query, type=None, model=model)
 
 
-def test_names_that_no_component_has_are_told() -> None:
+def test_names_that_no_component_has_are_reported() -> None:
     model = LossModel(0.1, gaps={"y": Exponential(400), "z": Gamma(3, 50)}, component_loss={"zz": 0.2})
-    told = "component_loss of the loss model has 'zz', which is not a component of these queries; did you mean 'z'?"
-    with pytest.warns(ouzel.ModelWarning, match=told):
+    warning = "component_loss of the loss model has 'zz', which is not a component of these queries; did you mean 'z'?"
+    with pytest.warns(ouzel.ModelWarning, match=warning):
         ouzel.match(readings(10, 2), THEFT, type=None, model=model)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -175,6 +175,6 @@ def test_timestamps_and_durations() -> None:
 
 
 def test_explain_tells_the_kernel_the_queues_and_the_threshold() -> None:
-    told = ouzel.explain("PATTERN SEQ(A a, !(B b), C c) WHERE [id] WITHIN 10 THRESHOLD 0.1 ON probability")
+    explained = ouzel.explain("PATTERN SEQ(A a, !(B b), C c) WHERE [id] WITHIN 10 THRESHOLD 0.1 ON probability")
     for line in ("kernel arrivals", "hashed by id", "a may be missing", "probability of 0.1 or more", "upper_bounds"):
-        assert line in told
+        assert line in explained
