@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import ouzel
+from ouzel.engines.readings import operator as readings
 from ouzel.errors import StateError
 from ouzel.runtime.snapshot import Reader, Writer
 
@@ -37,3 +39,14 @@ def test_arrays_of_another_form_are_refused(arrays: tuple[np.ndarray, ...]) -> N
     reader, numbers = stored(*arrays)
     with pytest.raises(StateError, match="is not readable by this version"):
         reader.arrays_like(numbers, FRESH)
+
+
+@pytest.mark.parametrize("form", ["ALL", "NON_OVERLAPPING", "LATEST"])
+def test_another_layout_of_readings_is_refused(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    engine = ouzel.Engine(f"PATTERN SEQ(A a, B? b, C c) WITHIN 9 OUTPUT {form}")
+    engine.push([{"type": "A", "ts": 1}, {"type": "B", "ts": 2}])
+    state = engine.snapshot()
+    assert ouzel.Engine.restore(state).finish()["query"].num_rows == 0
+    monkeypatch.setattr(readings, "_LAYOUT", readings._LAYOUT + 1)
+    with pytest.raises(StateError, match="is not readable by this version"):
+        ouzel.Engine.restore(state)

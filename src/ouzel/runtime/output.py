@@ -403,6 +403,11 @@ class Places:
         rows = np.stack(self.rows, axis=1)
         return np.ones(rows.shape, np.int32), rows.reshape(-1)
 
+    def picked(self, order: np.ndarray) -> Places:
+        """Some matches, in a given order."""
+        starts, ends = (None if ticks is None else ticks[order] for ticks in (self.starts, self.ends))
+        return replace(self, rows=[rows[order] for rows in self.rows], starts=starts, ends=ends)
+
     def moved(self, base: int) -> Places:
         """The same rows, where a table begins at row `base` of another."""
         return replace(self, rows=[rows + np.int32(base) for rows in self.rows])

@@ -20,6 +20,12 @@ _OTHER_FORM = (
 )
 
 
+def check_layout(head: dict[str, Any], number: int) -> None:
+    """The state of an operator has the number of its layout, which rises with every change to it."""
+    if head.get("layout") != number:
+        raise StateError(_OTHER_FORM)
+
+
 class Writer:
     """Collects the parts of a snapshot; each `add_…` returns the number of the part for the reader."""
 

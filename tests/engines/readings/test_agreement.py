@@ -12,7 +12,7 @@ import pytest
 
 import ouzel
 from ouzel.engines.readings import union
-from ouzel.errors import LimitError
+from ouzel.errors import InputError, LimitError
 from ouzel.runtime.output import UnitedMatches
 from tests.agreement import agree, case_count, matched, ways_of
 from tests.generate import random_case
@@ -149,6 +149,33 @@ def test_a_negated_repetition_asks_for_existence() -> None:
     for least, count in ((60, 0), (61, 1), (3, 0)):
         query = f"PATTERN SEQ(A a, !(B{{{least},}} b[]), D d) WITHIN 100"
         assert ouzel.match(events, query, **COLUMNS, limits=limits).num_rows == count
+
+
+def test_a_count_near_the_number_of_events_needs_few_runs() -> None:
+    events = [{"type": kind, "time": time} for time, kind in enumerate(["A"] * 60 + ["B"])]
+    limits = {"max_partial_matches": 4_000}
+    for pattern, readings in (("SEQ(A{58,60} a[], B b)", 1), ("SEQ(A{58,60} a[], B? b)", 2)):
+        found = ouzel.match(events, f"PATTERN {pattern} RETURN R(a.LEN AS n)", **COLUMNS, limits=limits)
+        assert found.num_rows == readings * (1_770 + 60 + 1)
+
+
+@pytest.mark.parametrize("form", ["NON_OVERLAPPING", "FIRST", "LATEST", "SKIP TO FIRST a", "SKIP TO LAST a"])
+def test_forms_over_many_matches_are_as_over_few(form: str) -> None:
+    """Matches that cannot be kept are not ranked. The same events in small pushes leave few to be ranked at a time."""
+    rng = random.Random(form)
+    events = [{"type": rng.choice("ABC"), "time": time, "id": rng.randint(0, 3)} for time in range(120)]
+    query = f"PATTERN SEQ(A+ a[], B? b, C c) WHERE [id] WITHIN 24 OUTPUT {form}"
+    engine = ouzel.Engine(query, **COLUMNS)
+    pushed = [row for event in events for row in engine.push([event])["query"].to_pylist()]
+    pushed += engine.finish()["query"].to_pylist()
+    assert ouzel.match(events, query, **COLUMNS).to_pylist() == pushed
+
+
+def test_a_column_named_as_an_internal_one() -> None:
+    events = pa.table({"type": ["A", "C"], "time": [1, 2], "position in stream order": ["x", "y"]})
+    with pytest.raises(InputError, match="'position in stream order' has a name that"):
+        ouzel.match(events, "PATTERN SEQ(A a, B? b, C c) OUTPUT FIRST", **COLUMNS)
+    assert ouzel.match(events, "PATTERN SEQ(A a, B? b, C c)", **COLUMNS).num_rows == 1
 
 
 def test_matches_come_in_order_of_end_and_reading() -> None:

@@ -26,8 +26,9 @@ from ouzel.kernels.predicate_tables import Alternative, Atom, Comparison, Lane, 
 NULL_SLOT = 0
 # No bound on the events of a place.
 NO_MOST = 2**31 - 1
-# Up to this bound, the graph has a stage for each number of events of a place.
-LAYERS_MAX = 32
+# Up to this bound, the graph has a stage for each number of events of a place. With a larger one, each choice of events
+# is a run.
+LAYERS_MAX = 128
 # Bits of `RunEvents.roles`.
 ROLES_MAX = 64
 # Up to this many runs of a key are tested with every event. With more, the runs that an event can move are looked up.

@@ -47,14 +47,15 @@ class Distinct:
         """The matches without those that an earlier reading has given."""
         if not self._applies:
             return kept
-        alike = self._alike[union.readings[kept]]
-        asked = np.flatnonzero(alike >= 0)
-        ends = union.matches.ends[kept[asked]]
-        keys = np.stack([alike[asked], ends, union.ranks(kept[asked])], axis=1)
-        _, first = np.unique(keys, axis=0, return_index=True)
-        is_kept = alike < 0
-        is_kept[asked[first]] = True
-        found: np.ndarray = kept[is_kept]
+        asked = np.sort(kept[self._alike[union.readings[kept]] >= 0])
+        again = union.picked(asked)
+        keys = np.stack([self._alike[again.readings], again.matches.ends, again.ranks])
+        order = np.lexsort(keys)
+        is_new = np.ones(len(order), bool)
+        is_new[1:] = (keys[:, order[1:]] != keys[:, order[:-1]]).any(axis=0)
+        is_kept = np.ones(union.matches.count, bool)
+        is_kept[asked[order[~is_new]]] = False
+        found: np.ndarray = kept[is_kept[kept]]
         return found
 
 
@@ -62,8 +63,8 @@ class Form(ABC):
     """A form of OUTPUT."""
 
     @abstractmethod
-    def chosen(self, union: Union, ranked: np.ndarray, until: int) -> np.ndarray:
-        """The places in `ranked` of the matches that the form keeps."""
+    def chosen(self, union: Union, kept: np.ndarray, until: int) -> np.ndarray:
+        """Which of some matches, in order of their end, the form keeps, ranked."""
 
     def dump(self) -> Any:
         """What later choices depend on."""
@@ -74,18 +75,19 @@ class Form(ABC):
         assert head is None
 
 
-def ranked(union: Union, kept: np.ndarray) -> np.ndarray:
+def _ranked(union: Union, kept: np.ndarray) -> np.ndarray:
     """Matches in the order in which a form chooses."""
-    matches = union.matches
-    keys = (union.ranks(kept), matches.starts[kept], union.readings[kept], matches.ends[kept])
-    return kept[np.lexsort(keys)]
+    kept = np.sort(kept)
+    few = union.picked(kept)
+    return kept[np.lexsort((few.ranks, few.matches.starts, few.readings, few.matches.ends))]
 
 
 class _Latest(Form):
     """All matches of one last event end at one time, so nothing is kept for later."""
 
-    def chosen(self, union: Union, ranked: np.ndarray, until: int) -> np.ndarray:
-        offsets, positions = union.picked(ranked)
+    def chosen(self, union: Union, kept: np.ndarray, until: int) -> np.ndarray:
+        kept = np.sort(kept)
+        offsets, positions = union.picked(kept).events
         # Each list backwards: its last event first.
         backwards = np.repeat(offsets[:-1] + offsets[1:] - 1, np.diff(offsets)) - np.arange(len(positions))
         recency = list_ranks(offsets, positions[backwards])
@@ -93,7 +95,7 @@ class _Latest(Form):
         order = np.lexsort((-recency, -positions[offsets[:-1]], lasts))
         is_best = np.ones(len(order), bool)
         is_best[1:] = lasts[order][1:] != lasts[order][:-1]
-        return np.sort(order[is_best])
+        return _ranked(union, kept[order[is_best]])
 
 
 class _InTurn(Form):
@@ -111,24 +113,15 @@ class _InTurn(Form):
         # By group: up to where it is covered, and since when.
         self._covered: dict[Any, tuple[int, int]] = {}
 
-    def chosen(self, union: Union, ranked: np.ndarray, until: int) -> np.ndarray:
-        matches = union.matches
-        starts, ends = matches.starts[ranked], matches.ends[ranked]
-        firsts = union.positions[union.first_rows[ranked]]
-        since = ends
-        if self._form is OutputForm.NON_OVERLAPPING:
-            at, reach = starts, ends
-        elif self._form is OutputForm.FIRST:
-            at, reach, since = np.zeros(len(ranked), np.int64), np.zeros(len(ranked), np.int64), starts
-        else:
-            is_first = self._form is OutputForm.SKIP_TO_FIRST
-            rows = (matches.first_rows if is_first else matches.last_rows)(self._place)
-            at, reach = firsts, union.positions[rows[ranked]] - 1
-        names, groups = self._groups(union, ranked, firsts)
+    def chosen(self, union: Union, kept: np.ndarray, until: int) -> np.ndarray:
+        at, reach, since = self._extent(union)
+        names, groups = self._groups(union)
         bounds = np.array([self._covered.get(name, (_NOTHING, 0))[0] for name in names], np.int64)
-        kept = np.zeros(len(ranked), np.bool_)
-        choose(groups.astype(np.int64), at.astype(np.int64), reach.astype(np.int64), bounds, kept)
-        found = np.flatnonzero(kept)
+        # Most matches start before what others of an earlier end cover, whichever of those are kept: no need to rank
+        # them.
+        may = self._choose(union.matches.ends, groups, at, reach, bounds.copy(), kept)
+        ranked = _ranked(union, may)
+        found = self._choose(None, groups, at, reach, bounds, ranked)
         # The last match of each group, which has the latest end.
         last = np.full(len(names), -1)
         last[groups[found]] = found
@@ -139,22 +132,62 @@ class _InTurn(Form):
             self._covered = {name: found for name, found in self._covered.items() if found[1] > before}
         return found
 
-    def _groups(self, union: Union, ranked: np.ndarray, firsts: np.ndarray) -> tuple[list[Any], np.ndarray]:
-        """The groups of some matches by their names, and the group of each match."""
+    def _extent(self, union: Union) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """For each match what must be after that of matches before it, up to where it covers, and since when."""
+        matches = union.matches
+        if self._form is OutputForm.NON_OVERLAPPING:
+            return matches.starts, matches.ends, matches.ends
         if self._form is OutputForm.FIRST:
-            positions, groups = np.unique(firsts, return_inverse=True)
-            return positions.tolist(), groups
-        if not self._query.equivalences:
-            return [()], np.zeros(len(ranked), np.int64)
-        first_rows = union.first_rows[ranked]
+            nothing = np.zeros(matches.count, np.int64)
+            return nothing, nothing, matches.starts
+        rows = (matches.first_rows if self._form is OutputForm.SKIP_TO_FIRST else matches.last_rows)(self._place)
+        return union.positions[union.first_rows], union.positions[rows] - 1, matches.ends
+
+    def _choose(
+        self,
+        classes: np.ndarray | None,
+        groups: np.ndarray,
+        at: np.ndarray,
+        reach: np.ndarray,
+        bounds: np.ndarray,
+        asked: np.ndarray,
+    ) -> np.ndarray:
+        """Choose among matches; without classes, each is one of its own."""
+        kept = np.zeros(len(asked), np.bool_)
+        choose(
+            np.arange(len(asked)) if classes is None else classes[asked].astype(np.int64),
+            groups[asked].astype(np.int64),
+            at[asked].astype(np.int64),
+            reach[asked].astype(np.int64),
+            bounds,
+            np.empty(len(bounds), np.int64),
+            kept,
+        )
+        found: np.ndarray = asked[kept]
+        return found
+
+    def _groups(self, union: Union) -> tuple[list[Any], np.ndarray]:
+        """The groups of the matches by their names, and the group of each match."""
+        first_rows = union.first_rows
+        if self._form is not OutputForm.FIRST and not self._query.equivalences:
+            return [()], np.zeros(len(first_rows), np.int64)
         table, ticks = union.matches.table, union.matches.ticks
-        frame = EventFrame(self._query, self._layout, table, ticks, lambda _: first_rows, len(first_rows))
+        # The first events, of which there are fewer than matches.
+        is_first = np.zeros(len(ticks), bool)
+        is_first[first_rows] = True
+        rows = np.flatnonzero(is_first)
+        number = np.zeros(len(ticks), np.int64)
+        if self._form is OutputForm.FIRST:
+            positions, number[rows] = np.unique(union.positions[rows], return_inverse=True)
+            return positions.tolist(), number[first_rows]
+        frame = EventFrame(self._query, self._layout, table, ticks, lambda _: rows, len(rows))
         columns = [frame.tested(test)[0] for test in self._query.equivalences]
-        _, rows, groups = np.unique(
+        _, named, groups = np.unique(
             np.stack([ranks(column) for column in columns], axis=1), axis=0, return_index=True, return_inverse=True
         )
-        values = [_storable(column.take(pa.array(rows))) for column in columns]
-        return list(zip(*values, strict=True)), groups.reshape(-1)
+        number[rows] = groups.reshape(-1)
+        values = [_storable(column.take(pa.array(named))) for column in columns]
+        return list(zip(*values, strict=True)), number[first_rows]
 
     def dump(self) -> Any:
         """What later choices depend on."""

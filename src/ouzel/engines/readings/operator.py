@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 
 from ouzel.bind.clauses import REACHED
 from ouzel.bind.model import BoundOutput, Component
-from ouzel.engines.readings.forms import Distinct, Furthest, form_of, ranked
+from ouzel.engines.readings.forms import Distinct, Furthest, form_of
 from ouzel.engines.readings.nested import NestedSequence
 from ouzel.engines.readings.plan import POSITION, ReadingsPlan
 from ouzel.engines.readings.union import Union, Unite
-from ouzel.errors import LimitError
+from ouzel.errors import InputError, LimitError
 from ouzel.kernels.order import gather, stable_order
 from ouzel.lang.syntax import OutputForm
 from ouzel.plan.lowering import Lanes
@@ -28,12 +28,14 @@ from ouzel.runtime.limits import Limits
 from ouzel.runtime.moments import stream_order
 from ouzel.runtime.operator import NO_TICKS, Answer, MatchOperator, QueryOperator, operator_for
 from ouzel.runtime.output import READING, Output, conformed, output_schema
-from ouzel.runtime.snapshot import Reader, Writer
+from ouzel.runtime.snapshot import Reader, Writer, check_layout
 from ouzel.runtime.staging import Stager
 from ouzel.runtime.values import empty_table, one_array
 
 # Rows of one piece of an answer.
 _BLOCK_ROWS = 1 << 16
+# Of stored state: 1 had tables of matches, 2 has no types of events beside their partitions.
+_LAYOUT = 3
 
 
 class ReadingsOperator(QueryOperator):
@@ -100,8 +102,7 @@ class ReadingsOperator(QueryOperator):
         if self._furthest is None:
             self._check_matches(union.matches.ends, order)
         if self._form is not None:
-            order = ranked(union, order)
-            order = order[self._form.chosen(union, order, until)]
+            order = self._form.chosen(union, order, until)
         # In pieces, whose memory is used again.
         blocks = [order[first : first + _BLOCK_ROWS] for first in range(0, max(len(order), 1), _BLOCK_ROWS)]
         rows = pa.concat_tables(self._output.of_matches(union.matches.picked(block)) for block in blocks)
@@ -208,6 +209,7 @@ class ReadingsOperator(QueryOperator):
     def dump(self, writer: Writer) -> dict[str, Any]:
         """Store everything; returns what `load` needs."""
         return {
+            "layout": _LAYOUT,
             "parts": [part.dump(writer) for part in self._parts],
             "nested": [[one.dump(writer) for one in sequences] for sequences in self._nested],
             "order": None if self._order is None else self._order.dump(writer),
@@ -217,6 +219,7 @@ class ReadingsOperator(QueryOperator):
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
         """Restore what `dump` stored."""
+        check_layout(head, _LAYOUT)
         for part, stored in zip(self._parts, head["parts"], strict=True):
             part.load(reader, stored)
         for sequences, heads in zip(self._nested, head["nested"], strict=True):
@@ -250,6 +253,8 @@ class _StreamOrder:
         self._given = layout
         self._stager = Stager(plan, Lanes(), layout)
         self._deciding = [*layout.order, *tie_break_columns(plan, layout)]
+        if POSITION in layout.schema.names:
+            raise InputError(f"the column '{POSITION}' has a name that patterns with several readings need; rename it")
         field = pa.field(POSITION, pa.int64())
         self.layout = replace(layout, schema=layout.schema.append(field), order=(POSITION,))
         self._pending: list[tuple[pa.Table, np.ndarray]] = []

@@ -7,7 +7,19 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from ouzel.bind.model import INT, At, Attribute, BoundQuery, Catalog, EventWindow, OutputColumn
+from ouzel.bind.model import (
+    INT,
+    STRING,
+    At,
+    Attribute,
+    Bound,
+    BoundQuery,
+    Catalog,
+    EventField,
+    EventWindow,
+    Intrinsic,
+    OutputColumn,
+)
 from ouzel.bind.nested import Role, nested_queries
 from ouzel.bind.patterns import overlapping
 from ouzel.bind.readings import linear
@@ -124,14 +136,16 @@ def _with_position(catalog: Catalog) -> Catalog:
 
 
 def _with_places(query: BoundQuery) -> BoundQuery:
-    """The query of a reading that also reads the positions of its events and its partition."""
+    """The query of a reading that also reads the positions of its events and its partition, which depends on types."""
     if query.returns is None:
         return query
-    read = [
-        Attribute(c.position, path, At.EVERY if c.kleene else At.SINGLE, type=type_)
-        for c in query.positives
-        for path, type_ in (((POSITION,), INT), *((test.path, test.type) for test in query.equivalences))
-    ]
+    read: list[Bound] = []
+    for c in query.positives:
+        at = At.EVERY if c.kleene else At.SINGLE
+        read.append(Attribute(c.position, (POSITION,), at, type=INT))
+        read += [Attribute(c.position, test.path, at, type=test.type) for test in query.equivalences]
+        if query.equivalences:
+            read.append(Intrinsic(c.position, EventField.TYPE, at, type=STRING))
     return replace(query, returns=(*query.returns, *(OutputColumn("", expression) for expression in read)))
 
 

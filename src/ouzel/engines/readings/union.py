@@ -13,7 +13,7 @@ import pyarrow as pa
 from ouzel.bind.model import BoundQuery
 from ouzel.engines.readings.plan import POSITION
 from ouzel.kernels.order import COMPONENTS_MAX
-from ouzel.runtime.output import Matches, Places, UnitedMatches, picked_lists
+from ouzel.runtime.output import Matches, Places, UnitedMatches
 from ouzel.runtime.values import numbers, one_array
 
 _INT64_MIN = np.iinfo(np.int64).min
@@ -42,34 +42,37 @@ class Union:
         """The row of the first event of each match."""
         return np.concatenate([part.first_rows(0) for _, part in self.parts])
 
-    def picked(self, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(offsets, positions): the events of some matches, in their order."""
-        offsets, rows = picked_lists(self._offsets, self._rows, kept)
-        return offsets, self.positions[rows]
+    def picked(self, kept: np.ndarray) -> Union:
+        """Some matches, in the order of this union."""
+        kept = np.sort(kept)
+        parts: list[tuple[int, Places | Matches]] = []
+        first = 0
+        for number, part in self.parts:
+            low, high = np.searchsorted(kept, (first, first + part.count))
+            parts.append((number, part.picked(kept[low:high] - first)))
+            first += part.count
+        return Union(self.matches.picked(kept), parts)
 
-    def ranks(self, kept: np.ndarray) -> np.ndarray:
-        """The ranks of some matches by their positions, then by their component numbers."""
-        offsets, positions = self.picked(kept)
-        components = picked_lists(self._offsets, self._components, kept)[1]
+    @cached_property
+    def events(self) -> tuple[np.ndarray, np.ndarray]:
+        """(offsets, positions): the events of each match."""
+        lengths = [part.listed[0].sum(axis=1, dtype=np.int64) for _, part in self.parts]
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate(lengths))])
+        return offsets, self.positions[np.concatenate([part.listed[1] for _, part in self.parts])]
+
+    @cached_property
+    def ranks(self) -> np.ndarray:
+        """The ranks of the matches by their positions, then by their component numbers."""
+        offsets, positions = self.events
         # A match that is a beginning of another comes first, so numbers are smaller than positions.
         items = np.empty(2 * len(positions), np.int64)
         lengths = np.diff(offsets)
         at = np.arange(len(positions)) + np.repeat(offsets[:-1], lengths)
         items[at] = positions
-        items[at + np.repeat(lengths, lengths)] = components - COMPONENTS_MAX
+        items[at + np.repeat(lengths, lengths)] = self._components - COMPONENTS_MAX
         return list_ranks(2 * offsets, items)
 
-    @cached_property
-    def _rows(self) -> np.ndarray:
-        """The rows of all events, match by match."""
-        return np.concatenate([part.listed[1] for _, part in self.parts])
-
-    @cached_property
-    def _offsets(self) -> np.ndarray:
-        lengths = np.concatenate([part.listed[0].sum(axis=1, dtype=np.int64) for _, part in self.parts])
-        return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-
-    @cached_property
+    @property
     def _components(self) -> np.ndarray:
         """For each event the number of its component in the reading."""
         found = []
