@@ -267,6 +267,11 @@ INCOMPLETE = [
         "'a.tag' has two different defaults",
         "give it the same default everywhere",
     ),
+    (
+        AB + "WHERE «a.n[0]» = b.n",
+        "an attribute cannot be indexed; a value in brackets is for an event that THRESHOLD finds missing",
+        "of a list, ask any(v.list, t -> t = 'x') or contains(v.list, 'x'); for a null, coalesce(v.x, 0)",
+    ),
     (AB + "WHERE «a.tag[5]» = b.tag", "cannot combine a string with an integer", "write '5' in quotes"),
     (AB + "WHERE a.n[«1.5»] = b.n", "the default is a double, but the attribute is an integer", None),
     (

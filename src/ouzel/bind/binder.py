@@ -115,7 +115,7 @@ def bind_with(
     if returns is None and not aggregates:
         check_default_columns(names.components, source, reserved)
     check_partitions(_needs_of_partitions(query, strategy, implied), equivalences, names)
-    check_defaults(defaults, source)
+    check_defaults(defaults, source, may_miss=threshold is not None)
     if threshold is not None:
         if readings:
             raise source.mistake(

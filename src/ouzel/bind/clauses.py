@@ -546,8 +546,9 @@ def bind_having(
 Defaults = Mapping[Attribute | Intrinsic, Bound]
 
 
-def check_defaults(defaults: Defaults, source: Source) -> None:
-    """Refuse defaults that refer to each other in a cycle. Defaults are few, so each one is followed to its end."""
+def check_defaults(defaults: Defaults, source: Source, *, may_miss: bool) -> None:
+    """Refuse defaults that refer to each other in a cycle. Defaults are few, so each one is followed to its end. A
+    constant where no event may be missing is meant as an index."""
     for attribute in defaults:
         seen: set[Bound] = set()
         waiting = [attribute]
@@ -562,6 +563,12 @@ def check_defaults(defaults: Defaults, source: Source) -> None:
                 if isinstance(part, Attribute | Intrinsic) and part in defaults and part not in seen:
                     seen.add(part)
                     waiting.append(part)
+        if not may_miss and isinstance(defaults[attribute], Constant):
+            raise source.mistake(
+                "an attribute cannot be indexed; a value in brackets is for an event that THRESHOLD finds missing",
+                attribute.span,
+                "of a list, ask any(v.list, t -> t = 'x') or contains(v.list, 'x'); for a null, coalesce(v.x, 0)",
+            )
 
 
 def check_threshold_query(
