@@ -6,9 +6,9 @@ all components but the last optional, and threshold 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -31,9 +31,15 @@ from ouzel.runtime.inputs import as_table
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.threads import answers
 
+if TYPE_CHECKING:
+    from ouzel.spark.parts import Parts
+
 # The column that numbers the input's events, so that bindings of the same last event are found.
 EVENT = "ouzel_event"
+_NO_LAST_EVENT = "no event fits the last component, so there is nothing to learn from"
 _MATCHES_MAX = 1 << 40
+# So many bindings are far below the 2 GB of a value of Arrow.
+_PART_ROWS = 1_000_000
 _BY_COMPONENT = ("gaps", "skip_gaps", "priors", "background", "component_loss")
 T = TypeVar("T")
 
@@ -65,6 +71,22 @@ class Local:
     def close(self) -> None: ...
 
 
+@dataclass
+class Distributed:
+    """Bindings that Spark holds."""
+
+    chain: Chain
+    bound: BoundQuery
+    parts: Parts
+
+    def sum(self, function: Callable[..., T], *arguments: Any) -> T:
+        found: T = self.parts.sum(function, self.chain, *arguments)
+        return found
+
+    def close(self) -> None:
+        self.parts.close()
+
+
 def source_of(
     events: Any, given: Any, *, time: str, type: str | None, time_unit: str | None, params: Mapping[str, Any] | None
 ) -> Source:
@@ -78,15 +100,39 @@ def source_of(
     model = wide_model(optional)
     negated = tuple(part.negated for part in one.tree.pattern.components)
     limits = Limits(max_matches_per_timestamp=_MATCHES_MAX)
-    options: dict[str, Any] = {"time": time, "type": type, "time_unit": time_unit, "limits": limits}
-    binder = InputBinder({"query": optional}, model=model, **options)
+    options: dict[str, Any] = {"time": time, "type": type, "time_unit": time_unit, "limits": limits, "model": model}
+    if _are_on_spark(events):
+        return _distributed(events, optional, negated, options)
+    binder = InputBinder({"query": optional}, **options)
     wide = binder.table(_numbered(events))
     found = answers(binder.program, wide, thread_count(None))["query"]
     if not found.num_rows:
-        raise InputError("no event fits the last component, so there is nothing to learn from")
+        raise InputError(_NO_LAST_EVENT)
     bound = binder.program.queries[0]
     chain = chain_of(bound, negated)
-    return Local(chain, bound, bindings_of(chain, bound, found))
+    return Local(chain, bound, bindings_of(chain, bound.catalog.time.tick_ns, found))
+
+
+def _are_on_spark(events: Any) -> bool:
+    frames = events.values() if isinstance(events, Mapping) else (events,)
+    return any(hasattr(frame, "sparkSession") for frame in frames)
+
+
+def _distributed(events: Any, optional: Query, negated: tuple[bool, ...], options: Mapping[str, Any]) -> Distributed:
+    from ouzel.spark.parts import Parts, numbered_matches
+
+    program, found = numbered_matches(events, optional, EVENT, options)
+    bound = program.queries[0]
+    chain = chain_of(bound, negated)
+    parts = Parts(found, _parts_of, chain, bound.catalog.time.tick_ns)
+    if not parts.count():
+        parts.close()
+        raise InputError(_NO_LAST_EVENT)
+    return Distributed(chain, bound, parts)
+
+
+def _parts_of(chain: Chain, tick_ns: int | None, found: pa.Table) -> Iterator[Bindings]:
+    return bindings_of(chain, tick_ns, found).parts(_PART_ROWS)
 
 
 def _numbered(events: Any) -> Any:
@@ -169,11 +215,11 @@ def chain_of(bound: BoundQuery, negated: tuple[bool, ...]) -> Chain:
     return Chain(tuple(c.variable for c in bound.components), negated, float(bound.window.ticks * scale))
 
 
-def bindings_of(chain: Chain, bound: BoundQuery, found: pa.Table) -> Bindings:
+def bindings_of(chain: Chain, tick_ns: int | None, found: pa.Table) -> Bindings:
     """Bindings out of the columns of their query."""
     columns = [found.column(f"at{number}") for number in range(len(chain.names))]
     kind = columns[-1].type
-    scale = NANOSECONDS_OF_UNIT[kind.unit] if pa.types.is_timestamp(kind) else bound.catalog.time.tick_ns or 1
+    scale = NANOSECONDS_OF_UNIT[kind.unit] if pa.types.is_timestamp(kind) else tick_ns or 1
     last = columns[-1].cast(pa.int64()).to_numpy()
     times = np.full((found.num_rows, len(columns) - 1), np.nan)
     for number, column in enumerate(columns[:-1]):
@@ -181,7 +227,7 @@ def bindings_of(chain: Chain, bound: BoundQuery, found: pa.Table) -> Bindings:
         ticks = column.cast(pa.int64()).fill_null(0).to_numpy()
         # Differences of integers are exact.
         times[known, number] = chain.window - (last - ticks)[known] * float(scale)
-    return Bindings.of(chain, times, found.column(EVENT).to_numpy())
+    return Bindings.of(chain, times, found.column(EVENT).to_numpy(), last * scale)
 
 
 # ── Learning ───────────────────────────────────────────────────────────────────────────────────────

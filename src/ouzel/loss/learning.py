@@ -10,7 +10,7 @@ Lengths are numbers of cells, because sums over lost events are then convolution
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -85,18 +85,32 @@ class Chain:
 @dataclass(frozen=True)
 class Bindings:
     """A row for each binding. `lengths` has the cells from the start of the window to the event of each component but
-    the last, -1 where it has none; rows with the same last event have the same `group`."""
+    the last, -1 where it has none; rows with the same last event have the same `group`. `ends` has the times of last
+    events."""
 
     lengths: NDArray[np.int32]
     group: NDArray[np.int64]
-    groups: int
+    ends: NDArray[np.int64]
 
     @classmethod
-    def of(cls, chain: Chain, times: Array, group: NDArray[np.int64]) -> Bindings:
+    def of(cls, chain: Chain, times: Array, group: NDArray[np.int64], ends: NDArray[np.int64]) -> Bindings:
         """`times` since the start of the window, NaN where a component has no event."""
         cells = np.where(np.isnan(times), -1, np.rint(np.nan_to_num(times) / chain.width)).astype(np.int32)
         _, numbered = np.unique(group, return_inverse=True)
-        return cls(np.minimum(cells, chain.cells), numbered, int(numbered.max(initial=-1)) + 1)
+        return cls(np.minimum(cells, chain.cells), numbered, ends)
+
+    @cached_property
+    def groups(self) -> int:
+        """The number of last events."""
+        return int(self.group.max(initial=-1)) + 1
+
+    def parts(self, rows_max: int) -> Iterator[Bindings]:
+        """Parts of about so many rows, with all rows of each last event in one of them."""
+        part = np.cumsum(np.bincount(self.group, minlength=self.groups))[self.group] // rows_max
+        for number in np.unique(part):
+            rows = part == number
+            _, group = np.unique(self.group[rows], return_inverse=True)
+            yield Bindings(self.lengths[rows], group, self.ends[rows])
 
     @cached_property
     def by_bound(self) -> list[tuple[tuple[int, ...], NDArray[np.int64]]]:
@@ -108,8 +122,8 @@ class Bindings:
         ]
 
     def without(self, dropped: NDArray[np.bool_]) -> Bindings:
-        """As if some rows were not there."""
-        return Bindings(self.lengths[~dropped], self.group[~dropped], self.groups)
+        """As if some rows were not there. Each last event keeps the one that binds nothing."""
+        return Bindings(self.lengths[~dropped], self.group[~dropped], self.ends[~dropped])
 
 
 # ── Densities on cells ─────────────────────────────────────────────────────────────────────────────
@@ -405,8 +419,8 @@ def counted(edges: Edges, data: Bindings) -> Counts:
             made.events[bound[0]] = float(len(rows))
         for edge in edges_of(chain, bound, data.lengths[rows]):
             made._add(edges, edge, own)
-    for position, events in made.events.items():
-        rate = 1 / _background(edges, position)
+    for position in range(len(chain.names) - 1):
+        events, rate = made.events.get(position, 0.0), 1 / _background(edges, position)
         made.likelihood += events * np.log(rate) - made.last_events * chain.window * rate
     return made
 

@@ -212,7 +212,7 @@ class LossModel:
     ) -> LossModel:
         """Learn a model from a lossy stream, or from a history without loss.
 
-        With `query`, `events` is a stream as `ouzel.match` takes it. Loss rates, gaps, priors and
+        With `query`, `events` is a stream as `ouzel.match` takes it, or Spark DataFrames. Loss rates, gaps, priors and
         background are learnt by expectation maximisation. Components between the first and the last get their own loss
         rates if that fits clearly better than one for all. If `loss` or `reader_loss` is given, the gaps that skip a
         component are learnt too.

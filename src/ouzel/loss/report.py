@@ -62,7 +62,7 @@ def hidden(chain: Chain, model: LossModel, data: Bindings) -> Hidden:
     chosen: dict[int, NDArray[np.bool_]] = {}
     for position in chain.positives[:-1]:
         cells = data.lengths[:, position]
-        chosen[position] = (cells >= 0) & (_mixed(data.group, cells, position) < _HIDDEN)
+        chosen[position] = (cells >= 0) & (_mixed(data.ends, cells, position) < _HIDDEN)
         drop |= chosen[position]
     losses = {
         name: 1 - (1 - model.loss_of(name, None)) * (1 - (_HIDDEN if position in chosen else 0))
@@ -84,9 +84,9 @@ def hidden(chain: Chain, model: LossModel, data: Bindings) -> Hidden:
     return made
 
 
-def _mixed(group: NDArray[np.int64], cells: NDArray[np.int32], position: int) -> Array:
-    """A number in [0, 1) that looks random, for each event of a group."""
-    mixed = group.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+def _mixed(ends: NDArray[np.int64], cells: NDArray[np.int32], position: int) -> Array:
+    """A number in [0, 1) that looks random, for each event before a last event."""
+    mixed = ends.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= (cells.astype(np.int64) + 7_919 * (position + 1)).astype(np.uint64) * np.uint64(0xBF58476D1CE4E5B9)
     mixed ^= mixed >> np.uint64(31)
     mixed *= np.uint64(0x94D049BB133111EB)

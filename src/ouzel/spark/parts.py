@@ -1,0 +1,90 @@
+"""Values that stay with Spark's workers, and sums over them: for loss models, whose bindings are many."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from ouzel.errors import InputError
+from ouzel.prepared import Query
+from ouzel.runtime.program import Program
+from ouzel.spark.api import match
+from ouzel.spark.input import bind_events
+from ouzel.spark.tasks import in_arrow, unwrap_errors
+
+_PARTS = "payload BINARY"
+
+
+def numbered_matches(
+    events: DataFrame | Mapping[str, DataFrame], query: Query, number: str, options: Mapping[str, Any]
+) -> tuple[Program, DataFrame]:
+    """The matches of a query that returns the number of an event, which is a new column of the events. Matches with the
+    same number are in one task."""
+    made: Any
+    if isinstance(events, Mapping):
+        made = {
+            kind: frame.withColumn(number, F.monotonically_increasing_id() * len(events) + place)
+            for place, (kind, frame) in enumerate(events.items())
+        }
+    else:
+        made = events.withColumn(number, F.monotonically_increasing_id())
+    bound = bind_events(made, {"query": query}, **options)
+    if bound.frame.isStreaming:
+        raise InputError("these events are a stream, which has no end; give a DataFrame of its past")
+    return bound.program, match(made, query, **options).repartition(number)
+
+
+class Parts:
+    """What `function(*arguments, table)` yields for the rows of each task, until `close`."""
+
+    def __init__(self, rows: DataFrame, function: Callable[..., Iterable[Any]], *arguments: Any) -> None:
+        self._held = in_arrow(rows, _PARTS, parts_of_task, function, arguments).persist()
+
+    def count(self) -> int:
+        """How many there are."""
+        with unwrap_errors():
+            return self._held.count()
+
+    def sum(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """`function(*arguments, part)` of all parts, added up on the driver in their order."""
+        with unwrap_errors():
+            rows = in_arrow(self._held, _PARTS, of_parts, function, arguments).collect()
+        first, *others = (pickle.loads(bytes(payload)) for (payload,) in rows)
+        for other in others:
+            first += other
+        return first
+
+    def close(self) -> None:
+        """Drop them."""
+        self._held.unpersist()
+
+
+# ── On the worker ──────────────────────────────────────────────────────────────────────────────────
+
+
+def parts_of_task(
+    function: Callable[..., Iterable[Any]], arguments: tuple[Any, ...], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The parts that a function makes of the rows of a task."""
+    received = list(batches)
+    if received:
+        for part in function(*arguments, pa.Table.from_batches(received)):
+            yield _packed(part)
+
+
+def of_parts(
+    function: Callable[..., Any], arguments: tuple[Any, ...], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """A function of each part."""
+    for batch in batches:
+        for payload in batch.column(0):
+            yield _packed(function(*arguments, pickle.loads(payload.as_buffer())))
+
+
+def _packed(value: Any) -> pa.RecordBatch:
+    return pa.record_batch([pa.array([pickle.dumps(value)], pa.binary())], names=["payload"])
