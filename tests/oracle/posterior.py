@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 LOST, ABSENT, BEFORE, ANYTHING = "lost", "did not happen", "happened before the window", "before that"
 DEFAULT_WINDOWS = 1_000
@@ -32,21 +32,58 @@ class Part:
     kinks: tuple[float, ...] = field(default=(), compare=False)
 
 
-def distribution(stored: Mapping[str, Any], ticks: Callable[[Any], float]) -> tuple[Any, tuple[float, ...]]:
-    """scipy's distribution of a gap in a model's JSON, and its kinks."""
+@dataclass(frozen=True)
+class Distribution:
+    """Density, distribution function and what is left of 1."""
+
+    pdf: Callable[[Any], Any]
+    cdf: Callable[[Any], Any]
+    sf: Callable[[Any], Any]
+    kinks: tuple[float, ...] = ()
+
+
+def distribution(stored: Mapping[str, Any], ticks: Callable[[Any], float]) -> Distribution:
+    """A gap in a model's JSON. Its functions are of lengths from 0 on."""
     match stored["family"]:
         case "exponential":
-            return stats.expon(scale=ticks(stored["mean"])), ()
+            mean = ticks(stored["mean"])
+            return Distribution(
+                lambda t: np.exp(-t / mean) / mean, lambda t: -np.expm1(-t / mean), lambda t: np.exp(-t / mean)
+            )
         case "gamma":
-            return stats.gamma(stored["shape"], scale=ticks(stored["scale"])), ()
+            shape, scale = stored["shape"], ticks(stored["scale"])
+            return Distribution(
+                lambda t: np.exp(special.xlogy(shape - 1, t / scale) - t / scale - special.gammaln(shape)) / scale,
+                lambda t: special.gammainc(shape, t / scale),
+                lambda t: special.gammaincc(shape, t / scale),
+            )
         case "lognormal":
-            return stats.lognorm(stored["sigma"], scale=ticks(stored["median"])), ()
+            sigma, middle = stored["sigma"], math.log(ticks(stored["median"]))
+
+            def normal(t: Any) -> Any:
+                return (np.log(np.maximum(t, 1e-300)) - middle) / sigma
+
+            return Distribution(
+                lambda t: (
+                    np.exp(-(normal(t) ** 2) / 2 - np.log(np.maximum(t, 1e-300))) / (sigma * math.sqrt(2 * math.pi))
+                ),
+                lambda t: special.ndtr(normal(t)),
+                lambda t: special.ndtr(-normal(t)),
+            )
         case family:
             uniform = family == "uniform"
             edges = [ticks(edge) for edge in ((stored["low"], stored["high"]) if uniform else stored["edges"])]
-            counts = np.array([1.0] if uniform else stored["counts"], float)
+            shares = np.array([1.0] if uniform else stored["counts"], float)
+            shares /= shares.sum()
+            summed = np.concatenate([[0.0], np.cumsum(shares)])
             # Intervals are closed below and open above.
-            return stats.rv_histogram((counts, np.array(edges)), density=False), tuple(edges)
+            heights = np.concatenate([[0.0], shares / np.diff(edges), [0.0]])
+            return Distribution(
+                lambda t: heights[np.searchsorted(edges, t, side="right")],
+                lambda t: np.interp(t, edges, summed),
+                lambda t: 1 - np.interp(t, edges, summed),
+                tuple(edges),
+            )
 
 
 def convolved(parts: Sequence[Part], at: np.ndarray) -> np.ndarray:
@@ -82,6 +119,7 @@ class Chain:
     ticks: Callable[[Any], float]
     window: int
     known: dict[Any, float] = field(default_factory=dict, compare=False)
+    gaps: dict[tuple[str, str], Distribution] = field(default_factory=dict, compare=False)
 
     @property
     def positives(self) -> list[str]:
@@ -101,12 +139,18 @@ class Chain:
         stored = self.model.get("background", {})
         return self.ticks(stored[name]) if name in stored else DEFAULT_WINDOWS * self.window
 
-    def gap(self, source: int, target: int) -> tuple[tuple[Any, ...], Any, tuple[float, ...]]:
+    def distribution(self, kind: str, name: str) -> Distribution:
+        """Of `gaps` or `skip_gaps`."""
+        if (kind, name) not in self.gaps:
+            self.gaps[kind, name] = distribution(self.model[kind][name], self.ticks)
+        return self.gaps[kind, name]
+
+    def gap(self, source: int, target: int) -> tuple[tuple[Any, ...], Distribution]:
         """From one positive that happened to the next that did."""
         skipped, name = self.positives[target - 1], self.positives[target]
         if target > source + 1 and skipped in self.model["skip_gaps"]:
-            return ("skip", skipped), *distribution(self.model["skip_gaps"][skipped], self.ticks)
-        return ("gap", name), *distribution(self.model["gaps"][name], self.ticks)
+            return ("skip", skipped), self.distribution("skip_gaps", skipped)
+        return ("gap", name), self.distribution("gaps", name)
 
     def negatives_between(self, source: int, target: int) -> list[str]:
         """By places among the positives; source -1: before the first."""
@@ -192,7 +236,7 @@ def weight(
 
 def part(
     chain: Chain,
-    entered: tuple[tuple[Any, ...], Any, tuple[float, ...]] | None,
+    entered: tuple[tuple[Any, ...], Distribution] | None,
     negatives: Sequence[str],
     seen: Mapping[str, Sequence[float]],
     *,
@@ -201,16 +245,16 @@ def part(
 ) -> Part:
     """The factors of one length of time: its gap, and the negatives in it."""
     name = entered[0] if entered is not None else ()
-    kinks = set(entered[2]) if entered is not None else set()
-    gaps = {n: distribution(chain.model["gaps"][n], chain.ticks) for n in negatives if n in chain.model["gaps"]}
-    for _, own in gaps.values():
-        kinks |= set(own)
+    kinks = set(entered[1].kinks) if entered is not None else set()
+    gaps = {n: chain.distribution("gaps", n) for n in negatives if n in chain.model["gaps"]}
+    for gap in gaps.values():
+        kinks |= set(gap.kinks)
 
     def function(t: np.ndarray) -> np.ndarray:
         found = np.ones(t.shape)
         if entered is not None:
             found = entered[1].sf(t) if is_survival else entered[1].pdf(t)
-        for negative, (gap, _) in gaps.items():
+        for negative, gap in gaps.items():
             factor = gap.sf(t)
             if negatives_happen:
                 factor = factor + chain.losses[negative] * gap.cdf(t)
