@@ -401,6 +401,24 @@ def test_a_suspended_query_can_be_removed() -> None:
     assert held.finish()["high"].num_rows == 1
 
 
+def test_a_node_is_complete_from_the_first_registration_of_its_queries_on() -> None:
+    held = ouzel.QuerySet(bounded=True)
+    for k in range(30):
+        held.push([quote(k, f"n{k % 3}", k)])
+        held.add(k, S.select(f"price > {k % 7}").next(S, f"name = name.last AND price > {k % 5}"))
+    held.push([quote(30, "n0", 1)])
+    assert held._session is not None
+    (segment,) = held._session.merged.segments
+    wanted: dict[int, int] = {}
+    for (number, _), node_of in zip(segment._owners, segment._node_of, strict=True):
+        group, rows = segment.members[number]
+        assert len(node_of) > 2 and len(set(group.registered[rows].tolist())) > 20
+        for nodes in node_of:
+            for node, tick in zip(nodes.tolist(), group.registered[rows].tolist(), strict=True):
+                wanted[node] = min(wanted.get(node, tick), tick)
+    assert {node: int(segment.since[node]) for node in wanted} == wanted
+
+
 def test_a_stopped_unmerged_query_can_be_resumed() -> None:
     text = "PATTERN SEQ(Stock a, !(Bid b), Stock c) WITHIN {} RETURN R(a.price AS p)"
     held = ouzel.QuerySet(limits={"max_buffered_events": 20})

@@ -188,7 +188,9 @@ class Segment:
             if len(ticks) and (ticks == ticks[0]).all():
                 since[node_of] = np.minimum(since[node_of], ticks[0])
             else:
-                np.minimum.at(since, node_of, ticks)
+                # One step at a time: numpy's `at` reads beyond `ticks` where it should repeat them for each row.
+                for nodes in node_of:
+                    np.minimum.at(since, nodes, ticks)
         return since
 
     def expanded(self, results: Results) -> tuple[np.ndarray, np.ndarray]:
