@@ -35,6 +35,14 @@ _FLINK = "in Ouzel: PATTERN SEQ(A a, B b) WHERE contiguity(b: next) { … }; fol
 _EQL = "in Ouzel: PATTERN SEQ(process a, file b) WHERE skip_till_next_match { [user] } WITHIN 5 min OUTPUT LATEST"
 _ESPER = "in Ouzel: PATTERN SEQ(A a, B b) WHERE b.id = a.id WITHIN 5 min; every event may start a match"
 _SKIPPING = "write OUTPUT NON_OVERLAPPING to skip past the last event, OUTPUT FIRST to skip to the next one"
+_SPLUNK = (
+    "in Ouzel: PATTERN SEQ(A a, ANY* v[], B b) WHERE skip_till_next_match(a, v[], b) { [user] } WITHIN 10 min "
+    "OUTPUT NON_OVERLAPPING"
+)
+_KQL = "in Ouzel: PATTERN SEQ(A a, B b) WHERE skip_till_next_match { [user] AND b.x > a.x } WITHIN 10 min"
+_TEXT = "write a.x LIKE '%text%', contains(a.x, 'text') or a.x RLIKE 'expression'"
+# Operators of EQL and KQL on texts.
+_TEXT_OPERATORS = frozenset({"HAS", "CONTAINS", "STARTSWITH", "ENDSWITH", "MATCHES", "REGEX"})
 _OPTIONAL = "write B? b for an optional step"
 _ALTERNATIVES = "write (A a | B b) for one of two steps, ANY(A, B) v for one event of two types"
 _NO_ROWS = "this is MATCH_RECOGNIZE's; a query has one row per match, and [attr] in WHERE partitions it"
@@ -50,6 +58,7 @@ _ELSEWHERE = {
     "consecutive": "write contiguity(b[i]: strict) { … }",
     "allowcombinations": "write contiguity(b[i]: any) { … }, or no strategy",
     "optional": _OPTIONAL,
+    "permute": "write AND(A a, B b) for all of them in any order",
     "until": "write B+ b[] WITHOUT C c, or SEQ(A a, B b) WITHOUT C c for the whole pattern",
     **dict.fromkeys(("with", "maxspan"), "write WITHIN 5 min"),
     "by": "write [attr] in WHERE: all events have the same value of it",
@@ -89,6 +98,8 @@ def hint_for(before: str, written: str, after: str, accepted: set[str]) -> str |
     """
     if "QUERY_NAME" in accepted:
         return _for_another_language(written + after)
+    if written == "[" and before.endswith("!"):
+        return "write !(B b) between two components, and its conditions in WHERE"
     if written == "/" and after.startswith("/"):
         return _COMMENT
     if re.match(r"\s*(sequence|sample)\b.*\[\s*\w+\s+where\b", before + written + after, re.I | re.S):
@@ -111,6 +122,10 @@ def hint_for(before: str, written: str, after: str, accepted: set[str]) -> str |
         return "write AND(A a, B b) for both in any order, OR(A a, B b) for one of them"
     if (in_pattern and written in ("+", "*")) or (written in (",", "-") and _ONE_COMPONENT.search(before)):
         return _SEQUENCE
+    if written == "~" and before.endswith("="):
+        return "write lower(a.x) = 'text', which ignores case"
+    if written == ".." and re.search(r"\bbetween\s*\(", before, re.I):
+        return "write BETWEEN 1 AND 5"
     if written == "~" and re.search(r"\b(like|in)$", before, re.I):
         return "write a.x ILIKE 'text%' or lower(a.x) IN ('text'), which ignore case"
     if not in_pattern and written in _SYMBOLS:
@@ -126,6 +141,10 @@ def hint_for(before: str, written: str, after: str, accepted: set[str]) -> str |
         return f"a parameter is one value: IN ({written}_1, {written}_2)"
     if written == "->":
         return "write any(v.list, t -> t > 3), with one name before the arrow"
+    if written.upper() == "DISTINCT" and last in ("IS", "NOT"):
+        return "write a.x = b.x OR (a.x IS NULL AND b.x IS NULL)"
+    if written.upper() in _TEXT_OPERATORS:
+        return _TEXT
     if written.upper() == "DISTINCT":
         return "count(DISTINCT v[].x) counts within a match; AGG has no DISTINCT"
     if last == "IN" and written == "[":
@@ -158,6 +177,8 @@ def _from_elsewhere(before: str, written: str, after: str) -> str | None:
             return "write a component: ANY v for any event, process p for one of type process, its conditions in WHERE"
     if written in ("[", "<") and re.match(r"\s*\d*\s*:", after):
         return "write B{2,5} b[] for 2 to 5 events"
+    if written.upper() == "AND" and re.match(r"\s*not\b", after, re.I):
+        return "write SEQ(A a, !(C c), B b), or SEQ(A a, B b) WITHOUT C c for no C between the first and the last event"
     words = [written, *re.findall(r"^\s*(\w+)", after)[:1], *reversed(re.findall(r"\w+", before)[-2:])]
     found = next((_ELSEWHERE[word.lower()] for word in words if word.lower() in _ELSEWHERE), None)
     if found is None and written == "->":
@@ -177,6 +198,12 @@ def _for_another_language(text: str) -> str | None:
         return _FLINK
     if re.search(r"\bevery\b|->", text, re.I):
         return _ESPER
+    if re.match(r"(\|\s*)?transaction\b", text, re.I) or re.search(r"\|\s*transaction\b", text, re.I):
+        return _SPLUNK
+    if re.match(r"\w+\s*\|\s*\w+", text):
+        return _KQL
+    if re.match(r"\w+\s+where\b", text, re.I):
+        return "in Ouzel: PATTERN process a WHERE a.name = 'text', or PATTERN ANY a for events of any type"
     if re.match(r"select\b", text, re.I):
         return f"{BEGINNING}, and RETURN Name(a.x AS x) chooses columns"
     if re.fullmatch(r"[\w./\\-]+\.\w+", text.strip()):

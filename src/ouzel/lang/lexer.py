@@ -292,7 +292,10 @@ class Lexer:
         match = NAME.match(self.text, self.position + 1)
         if match is None:
             raise QueryError(
-                "unexpected ':'", start=self.position, end=self.position + 1, hint="a parameter is written :name"
+                "unexpected ':'",
+                start=self.position,
+                end=self.position + 1,
+                hint="a parameter is written :name; to compare without regard to case, a.x ILIKE 'text%'",
             )
         return Token("PARAMETER", match[0], self.position, match.end())
 

@@ -190,11 +190,11 @@ class _Lowering:
             alternatives: tuple[Alternative, ...] = tuple(alternative_of(c, self.lanes) for c in comparisons)
         except Inexpressible:
             raise QueryError(
-                "a condition cannot combine text of several events",
+                "a condition cannot combine text or lists of several events",
                 text=self._query.text,
                 start=conjunct.span.start,
                 end=conjunct.span.end,
-                hint="compare attributes of events as they are, or compute the combined text as a column beforehand",
+                hint="compare attributes of events as they are, or compute what is combined as a column beforehand",
             ) from None
         return RunTest(
             alternatives,
