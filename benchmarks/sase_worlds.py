@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,6 @@ from numba import njit
 
 import ouzel
 from benchmarks.sase_generators import sase_events
-from ouzel.plan.model import KeyStrategy
 from ouzel.prepared import as_queries
 from ouzel.runtime.program import Program, make_program
 from ouzel.runtime.session import Session
@@ -56,10 +56,9 @@ class Work:
 
 
 def program_of(
-    text: str, table: pa.Table, *, rules_off: tuple[str, ...] = (), key_strategy: KeyStrategy | None = None
+    text: str, table: pa.Table, *, rules_off: tuple[str, ...] = (), hints: Mapping[str, str] | None = None
 ) -> Program:
-    program = make_program(as_queries(text), table.schema, time="ts", type="type", rules_off=rules_off)
-    return replace(program, statistics=replace(program.statistics, key_strategy=key_strategy))
+    return make_program(as_queries(text), table.schema, time="ts", type="type", rules_off=rules_off, hints=hints)
 
 
 def run(text: str, table: pa.Table, **how: Any) -> pa.Table:

@@ -5,18 +5,13 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
 from typing import Any
 
 import ouzel
 from ouzel.algebra import Stream
 from ouzel.plan.choose import all_rules
-from ouzel.plan.model import KeyStrategy
-from ouzel.prepared import as_queries
 from ouzel.runtime.engine import match_without
-from ouzel.runtime.program import make_program
-from ouzel.runtime.session import Session
-from tests.generate.cases import COLUMNS, Case, RandomCase, counted
+from tests.generate.cases import Case
 from tests.oracle.values import sort_key
 
 Way = Callable[[Case, random.Random], Any]
@@ -58,7 +53,7 @@ def random_rules(rng: random.Random) -> list[str]:
     return [rule.name for rule in all_rules() if rng.random() < 0.4]
 
 
-def streamed(case: Case, rng: random.Random) -> Any:
+def streamed(case: Case, rng: random.Random, **options: Any) -> Any:
     """In batches of random sizes, shuffled within an allowed delay, restored from snapshots in between."""
     table = case.table
     times = table["time"].to_pylist()
@@ -70,7 +65,7 @@ def streamed(case: Case, rng: random.Random) -> Any:
     if order and not delay:
         # An event at or before the last time and order is late.
         arrival.sort(key=lambda row: moments[row])
-    engine = ouzel.Engine(case.query, max_delay=delay, **case.options)
+    engine = ouzel.Engine(case.query, max_delay=delay, **case.options, **options)
     rows: list[Any] = []
     start = 0
     while start < len(arrival):
@@ -96,15 +91,6 @@ def _divides(arrival: list[int], place: int, moments: list[Any]) -> bool:
 def ways_of(case: Case) -> tuple[Way, ...]:
     """Whole, with rules off and, if the query can run on a stream, streamed."""
     return (whole, rules_off, streamed) if case.can_stream else (whole, rules_off)
-
-
-def matched_by_key_strategy(case: RandomCase, way: KeyStrategy) -> Any:
-    """With a given way for further equivalence tests, whatever the planner would choose."""
-    program = make_program(as_queries(case.query), case.table.schema, **COLUMNS)
-    program = replace(program, statistics=replace(program.statistics, key_strategy=way))
-    session = Session(program)
-    session.push(case.table)
-    return counted(session.finish()["query"].to_pylist())
 
 
 def answered(expression: Stream, events: Any) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ from ouzel.lang import parse_script, row_syntax, syntax
 from ouzel.lang.parser import is_row_pattern, is_stream, parse_row_pattern
 from ouzel.lang.statements import Clause, clauses_of, is_statement
 from ouzel.notebook import Explanation, Picture, preformatted
-from ouzel.plan.choose import make_plan
+from ouzel.plan.choose import key_strategy_of, make_plan
 from ouzel.plan.explain import explain_together, explanation, render_explanation
 from ouzel.plan.model import Statistics
 
@@ -160,18 +160,20 @@ def explain(
     types: Mapping[str, Any] | None = None,
     distinct: Mapping[str, int] | None = None,
     rates: Mapping[str, float] | None = None,
+    hints: Mapping[str, str] | None = None,
     off: Collection[str] = (),
 ) -> Explanation | Picture:
     """The plan of a query and the reasons for it: its automaton, its operators, the rules, the kernel.
 
     A text with MATCH_RECOGNIZE, or the text of such a clause, is explained too; its `types` are those of columns.
     `format` is text, json or svg. `params` gives the values of `:name` in texts. `distinct` gives the number of values
-    of key attributes, `off` names rules to leave out. For several queries, as text or json, it also shows what they
-    share; `rates` gives each type's share of all events.
+    of key attributes, `hints` is that of `match`, `off` names rules to leave out. For several queries, as text or json,
+    it also shows what they share; `rates` gives each type's share of all events.
 
     >>> print(explain("PATTERN SEQ(A a, B b) WHERE [id] WITHIN 10").splitlines()[0])
     query query
     """
+    statistics = Statistics(distinct or {}, key_strategy_of(hints), rates=rates or {})
     if isinstance(query, str) and (is_statement(query) or is_row_pattern(query)):
         return _shown(_explain_row_patterns(query, format, params, types), format)
     if isinstance(query, Stream | AlgebraQuery) or (isinstance(query, str) and is_stream(query)):
@@ -180,10 +182,10 @@ def explain(
         return _shown(render_explanation(explanation(plan), format), format)
     if not isinstance(query, Query | str):
         several = as_queries(query, params)
-        return _shown(_explain_several(several, format, Statistics(distinct or {}, rates=rates or {}), off), format)
+        return _shown(_explain_several(several, format, statistics, off), format)
     made = globals()["query"](query, types, params) if isinstance(query, str) else query
     bound = made.bind(_catalog(made.types))
-    plan = make_plan(bound, Statistics(distinct or {}), off=off)
+    plan = make_plan(bound, statistics, off=off)
     return _shown(render_explanation(explanation(plan), format), format)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ElementTree
+from typing import Any
 
 import pytest
 
@@ -155,3 +156,33 @@ def test_what_is_assumed_without_types_is_told() -> None:
     assert "EXPLAIN assumes" not in ouzel.explain(
         "PATTERN SEQ(A a, B b, C c) WHERE a.id = b.id AND a.x < c.x WITHIN 10"
     )
+
+
+def test_the_hint_for_several_equivalence_tests_shows() -> None:
+    text = "PATTERN SEQ(A a, B b) WHERE [id] AND [shop] WITHIN 5"
+    shown = ouzel.explain(text, hints={"key": "dynamic"})
+    assert "    partitioned by id\n" in shown and "    test [shop]\n" in shown
+    assert "  way_of_second_equivalence: dynamic filtering, as the hint asks\n" in shown
+    # The test that distinguishes most events partitions them.
+    shown = ouzel.explain(text, hints={"key": "multi-pais"}, distinct={"id": 5, "shop": 9})
+    assert "Multi-PAIS, as the hint asks" in shown and "    partitioned by shop, id\n" in shown
+
+
+@pytest.mark.parametrize(
+    ("hints", "message"),
+    [
+        ({"key": "fast"}, "'composite', 'dynamic', 'multi-pais', got 'fast'"),
+        ({"keys": "dynamic"}, "there is no hint 'keys'"),
+        ("dynamic", "hints= must be a dictionary"),
+    ],
+)
+def test_unknown_hints_are_refused(hints: Any, message: str) -> None:
+    events = [{"type": "A", "ts": 1, "id": 1, "shop": 1}]
+    text = "PATTERN SEQ(A a, B b) WHERE [id] AND [shop] WITHIN 5"
+    for refused in (
+        lambda: ouzel.explain(text, hints=hints),
+        lambda: ouzel.match(events, text, hints=hints),
+        lambda: ouzel.Engine(text, hints=hints),
+    ):
+        with pytest.raises(ouzel.InputError, match=message):
+            refused()

@@ -7,6 +7,7 @@ from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute
 import pytest
 
 import ouzel
@@ -52,6 +53,18 @@ def frame(spark: SparkSession, table: pa.Table, partitions: int = 3) -> DataFram
 def as_set(found: Any) -> list[str]:
     table = found if isinstance(found, pa.Table) else found.toArrow()
     return sorted(map(repr, table.to_pylist()))
+
+
+def test_hints_say_how_several_equivalence_tests_are_searched(spark: SparkSession) -> None:
+    events = random_events(seed=5)
+    query = "PATTERN SEQ(A a, B b) WHERE [id] AND [x] WITHIN 50"
+    events = events.set_column(3, "x", pa.compute.cast(pa.compute.floor(pa.compute.multiply(events["x"], 3)), "int64"))
+    expected = as_set(ouzel.match(events, query))
+    assert expected
+    for way, shown in (("dynamic", "dynamic filtering"), ("multi-pais", "Multi-PAIS")):
+        found = ouzel.spark.match(frame(spark, events), query, hints={"key": way})
+        assert as_set(found) == expected
+        assert f"{shown}, as the hint asks" in ouzel.spark.explain(frame(spark, events), query, hints={"key": way})
 
 
 @pytest.mark.parametrize("query", [LONELY, PAIR, ANYWHERE])

@@ -10,7 +10,7 @@ from typing import Any
 from ouzel.engines import NAMES, Engine, engine
 from ouzel.errors import InputError
 from ouzel.loss import LossModel
-from ouzel.plan.model import Plan, Statistics
+from ouzel.plan.model import KEY_HINTS, KeyStrategy, Plan, Statistics
 from ouzel.plan.rules import Rule
 
 
@@ -76,3 +76,22 @@ def check_rules(off: Collection[str]) -> None:
         raise InputError(f"there is no rule named {unknown[0]!r}; the rules are {', '.join(known)}")
     if isinstance(off, str):
         raise InputError(f"rules to switch off must be a list of names: [{off!r}]")
+
+
+def key_strategy_of(hints: Mapping[str, str] | None) -> KeyStrategy | None:
+    """The way of several equivalence tests that hints ask for; None if they leave it to the planner.
+
+    >>> key_strategy_of({"key": "dynamic"})
+    <KeyStrategy.DYNAMIC: 'dynamic filtering'>
+    """
+    if hints is None:
+        return None
+    if not isinstance(hints, Mapping):
+        raise InputError(f'hints= must be a dictionary, such as {{"key": "dynamic"}}, got {hints!r}')
+    unknown = [name for name in hints if name != "key"]
+    if unknown:
+        raise InputError(f"there is no hint {unknown[0]!r}; the only one is 'key'")
+    asked = hints.get("key")
+    if asked is not None and asked not in KEY_HINTS:
+        raise InputError(f"the hint 'key' must be one of {', '.join(map(repr, KEY_HINTS))}, got {asked!r}")
+    return None if asked is None else KEY_HINTS[asked]

@@ -29,11 +29,21 @@ class KeyPart:
 
 
 class KeyStrategy(Enum):
-    """How several equivalence tests are pushed down (SASE 4.2.2); with at most one test there is no choice."""
+    """How several equivalence tests are pushed down (SASE 4.2.2); with at most one test there is no choice.
+
+    `hints={"key": …}` names one as `KEY_HINTS` does.
+    """
 
     COMPOSITE = "one composite key"
     DYNAMIC = "dynamic filtering"
     MULTI_PAIS = "Multi-PAIS"
+
+
+KEY_HINTS = {
+    "composite": KeyStrategy.COMPOSITE,
+    "dynamic": KeyStrategy.DYNAMIC,
+    "multi-pais": KeyStrategy.MULTI_PAIS,
+}
 
 
 class NegationStrategy(Enum):

@@ -202,11 +202,10 @@ def _label(plan: Plan, expression: Bound) -> str:
 def way_of_second_equivalence(plan: Plan, statistics: Statistics) -> Plan:
     if len(plan.key) < 2:
         return plan
-    if statistics.key_strategy is not None:
-        return replace(plan, key_strategy=statistics.key_strategy).with_note(
-            SECOND_EQUIVALENCE, f"{statistics.key_strategy.value}: as asked"
-        )
+    asked = statistics.key_strategy
     known = [statistics.distinct.get(part.label) for part in plan.key]
+    if asked is not None and any(count is None for count in known):
+        return replace(plan, key_strategy=asked).with_note(SECOND_EQUIVALENCE, f"{asked.value}, as the hint asks")
     if any(count is None for count in known):
         return plan.with_note(SECOND_EQUIVALENCE, "one composite key: the number of distinct values is unknown")
     counts = [count for count in known if count is not None]
@@ -214,11 +213,15 @@ def way_of_second_equivalence(plan: Plan, statistics: Statistics) -> Plan:
     for count in counts:
         product *= max(1, count)
     best = max(range(len(counts)), key=counts.__getitem__)
+    ordered = (plan.key[best], *(part for i, part in enumerate(plan.key) if i != best))
+    if asked is not None:
+        return replace(plan, key=ordered, key_strategy=asked).with_note(
+            SECOND_EQUIVALENCE, f"{asked.value}, as the hint asks"
+        )
     window, rate = plan.window_ticks, statistics.events_per_tick
     stack_events = None if window is None or rate is None else window * rate / max(1, counts[best])
     if product <= COMPOSITE_KEYS_MAX or stack_events is None or stack_events > STACK_EVENTS_MAX or plan.negatives:
         return plan.with_note(SECOND_EQUIVALENCE, f"one composite key: about {product:,} combinations")
-    ordered = (plan.key[best], *(part for i, part in enumerate(plan.key) if i != best))
     return replace(plan, key=ordered, key_strategy=KeyStrategy.MULTI_PAIS).with_note(
         SECOND_EQUIVALENCE,
         f"Multi-PAIS: about {product:,} combinations, and few events of a window for each value of {ordered[0].label}",

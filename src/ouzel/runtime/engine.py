@@ -43,6 +43,7 @@ class QueryOptions(TypedDict, total=False):
     time_unit: str | None
     limits: Limits | Mapping[str, int] | None
     model: LossModel | None
+    hints: Mapping[str, str] | None
 
 
 class MatchOptions(QueryOptions, total=False):
@@ -77,6 +78,7 @@ def match(
     time_unit: str | None = None,
     limits: Limits | Mapping[str, int] | None = None,
     model: LossModel | None = None,
+    hints: Mapping[str, str] | None = None,
     threads: int | None = None,
 ) -> pa.Table | dict[str, pa.Table]:
     """All matches of a query in a finite input, as a pyarrow Table; for several queries a dictionary of tables.
@@ -87,7 +89,9 @@ def match(
     Lines file, or a dictionary of such inputs by event type. `time` and `type` name its columns; with `type=None` all
     events have the type that the query names. `params` gives the values of `:name` in a text. `model` is the loss
     model for queries with THRESHOLD. Exceeding one of `limits` is an error. `threads` is the number of threads for
-    200,000 events or more; by default OUZEL_THREADS, or all cores. It changes neither rows nor their order.
+    200,000 events or more; by default OUZEL_THREADS, or all cores. `hints={"key": "dynamic"}` says how sequences with
+    several equivalence tests are searched: by "composite" keys, "dynamic" filtering or "multi-pais"; by default the
+    first events decide. Neither changes rows or their order.
 
     >>> events = [
     ...     {"type": "Shelf", "ts": 1, "tag": 7}, {"type": "Shelf", "ts": 2, "tag": 8},
@@ -100,7 +104,7 @@ def match(
     """
     return match_without(
         (), events, query, params=params, time=time, type=type, order=order, time_unit=time_unit, limits=limits,
-        model=model, threads=threads,
+        model=model, hints=hints, threads=threads,
     )  # fmt: skip
 
 
@@ -210,12 +214,13 @@ class Engine(Feeder[str]):
         limits: Limits | Mapping[str, int] | None = None,
         keep_late: bool = False,
         model: LossModel | None = None,
+        hints: Mapping[str, str] | None = None,
         schema: pa.Schema | Mapping[str, pa.Schema] | None = None,
     ) -> None:
         self._queries = as_queries(queries, params)
         self._binder = InputBinder(
             self._queries, time=time, type=type, order=order, time_unit=time_unit, limits=limits_of(limits),
-            model=model, streaming=True, schema=schema, keeps_all_columns=keep_late,
+            model=model, hints=hints, streaming=True, schema=schema, keeps_all_columns=keep_late,
         )  # fmt: skip
         super().__init__(max_delay)
         self._session: Session | None = None
@@ -369,6 +374,7 @@ def stream(
     time_unit: str | None = None,
     limits: Limits | Mapping[str, int] | None = None,
     model: LossModel | None = None,
+    hints: Mapping[str, str] | None = None,
     schema: pa.Schema | Mapping[str, pa.Schema] | None = None,
 ) -> Iterator[Any]:
     """The matches of a stream as they complete: after each batch that completes some, and at the end.
@@ -387,7 +393,7 @@ def stream(
         raise InputError(f"batches must be an iterable of batches, got a {kind}; use ouzel.match, or pass [events]")
     engine = Engine(
         query, params=params, time=time, type=type, order=order, max_delay=max_delay, time_unit=time_unit,
-        limits=limits, model=model, schema=schema,
+        limits=limits, model=model, hints=hints, schema=schema,
     )  # fmt: skip
     one = is_one(query)
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from ouzel.bind.model import BoundQuery, Catalog
 from ouzel.errors import InputError
-from ouzel.plan.choose import check_rules
+from ouzel.plan.choose import check_rules, key_strategy_of
 from ouzel.plan.model import Statistics
 from ouzel.prepared import Query, bind_all
 from ouzel.runtime.inbox import table_of
@@ -112,6 +112,7 @@ class InputBinder:
     def check(self, *, streaming: bool) -> None:
         """Report mistakes of the queries before any event is seen."""
         check_rules(self._options.get("rules_off", ()))
+        key_strategy_of(self._options.get("hints"))
         for query in bind_all(self._queries, lambda query: Catalog(), streaming=streaming):
             check_model(query, self._options.get("model"))
 
@@ -169,8 +170,9 @@ class InputBinder:
     def _sample(self, first: Inputs) -> None:
         """Let the first events decide which column of a key partitions best."""
         if isinstance(first, pa.Table):
+            asked = self.program.statistics.key_strategy
             statistics = key_statistics(self.program.queries, first, self.program.layout)
-            self._program = replace(self.program, statistics=statistics)
+            self._program = replace(self.program, statistics=replace(statistics, key_strategy=asked))
         self._is_sampled = True
 
     def _without_untyped(self, table: pa.Table, event_type: str | None) -> pa.Table:

@@ -33,7 +33,7 @@ from ouzel.bind.schema import attributes_of, nanoseconds_of
 from ouzel.bind.script import INPUT
 from ouzel.errors import LOSS_MODEL, InputError, ModelWarning, argument
 from ouzel.loss import LossModel
-from ouzel.plan.choose import check_rules, choose, make_plan
+from ouzel.plan.choose import check_rules, choose, key_strategy_of, make_plan
 from ouzel.plan.model import KeyStrategy, Plan, Statistics
 from ouzel.prepared import Query, RowPatternQuery, bind_all
 from ouzel.runtime.layout import (
@@ -237,6 +237,7 @@ def make_program(
     rules_off: Collection[str] = (),
     statistics: Statistics | None = None,
     model: LossModel | None = None,
+    hints: Mapping[str, str] | None = None,
     streaming: bool = False,
     warn_of_names: bool = True,
 ) -> Program:
@@ -247,6 +248,7 @@ def make_program(
     if not queries:
         raise InputError("there is no query to run; give at least one")
     check_rules(rules_off)
+    statistics = replace(statistics or Statistics(), key_strategy=key_strategy_of(hints))
     order = check_columns(time, type, order, time_unit)
     patterns = [query for query in queries.values() if isinstance(query, RowPatternQuery)]
     if isinstance(schema, pa.Schema):
@@ -282,9 +284,7 @@ def make_program(
     unused = names_without_use(bound, model) if warn_of_names else ()
     for sentence in (*unused, *_lacking(bound, model)):
         warnings.warn(sentence, ModelWarning, stacklevel=6)
-    return Program(
-        bound, layout, limits or Limits(), tuple(rules_off), statistics or Statistics(), algebra, model, row_patterns
-    )
+    return Program(bound, layout, limits or Limits(), tuple(rules_off), statistics, algebra, model, row_patterns)
 
 
 def check_order(query: BoundQuery, layout: Layout) -> None:

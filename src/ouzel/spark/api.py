@@ -77,6 +77,7 @@ def match(
     time_unit: str | None = None,
     limits: Limits | Mapping[str, int] | None = None,
     model: LossModel | None = None,
+    hints: Mapping[str, str] | None = None,
     max_delay: int | str | timedelta | None = None,
     idle_timeout: str | timedelta | None = None,
     buckets: int | None = None,
@@ -91,8 +92,8 @@ def match(
 
     `events` is one DataFrame whose column `type` names the type of each event, or a DataFrame for each event type.
     Several queries over a batch give a DataFrame each, by name, out of one shuffle for each distinct key; over a stream
-    they give one DataFrame with a column `query` and a struct column for each query. `params`, `limits` and `model` are
-    those of `ouzel.match`.
+    they give one DataFrame with a column `query` and a struct column for each query. `params`, `limits`, `model` and
+    `hints` are those of `ouzel.match`.
 
     A stream needs a watermark: call `withWatermark` on the time column first, or give `max_delay`, how late events may
     be ("5 min", a timedelta, or ticks). `buckets` is the number of parts of its state, by default the number of shuffle
@@ -126,7 +127,7 @@ def match(
     sizes = {"max_partition_bytes": max_partition_bytes, "session_cache_bytes": session_cache_bytes}
     check_bytes(sizes if memory_limit is None else sizes | {"memory_limit": memory_limit})
     bound = bind_events(
-        events, named, time=time, type=type, order=order, time_unit=time_unit, limits=limits, model=model
+        events, named, time=time, type=type, order=order, time_unit=time_unit, limits=limits, model=model, hints=hints
     )
     if bound.frame.isStreaming:
         if slices is not None or memory_limit is not None:
@@ -263,6 +264,7 @@ def explain(
     time_unit: str | None = None,
     limits: Limits | Mapping[str, int] | None = None,
     model: LossModel | None = None,
+    hints: Mapping[str, str] | None = None,
     slices: SliceHint = None,
 ) -> str:
     """What `match` would do with a bounded DataFrame: the plan of each query, and how its events are distributed.
@@ -271,7 +273,7 @@ def explain(
     """
     bound = bind_events(
         events, as_queries(query, params), time=time, type=type, order=order, time_unit=time_unit, limits=limits,
-        model=model,
+        model=model, hints=hints,
     )  # fmt: skip
     distributions = plan_distributions(bound, slices)
     lines = [render_explanation(explanation(plan), "text").rstrip() for plan in bound.program.plans().values()]

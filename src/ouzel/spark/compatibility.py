@@ -173,6 +173,8 @@ def _changed_query(old: Program, new: Program) -> str | None:
     same_model = (old.model and old.model.to_json()) == (new.model and new.model.to_json())
     if not same_model or old.rules_off != new.rules_off:
         return "model= is not the one that wrote this checkpoint; go back to it"
+    if old.statistics.key_strategy is not new.statistics.key_strategy:
+        return "hints= asks for another way than when this checkpoint was written; go back to that one"
     return None
 
 

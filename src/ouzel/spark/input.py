@@ -63,6 +63,7 @@ def bind_events(
     time_unit: str | None = None,
     limits: Limits | Mapping[str, int] | None = None,
     model: LossModel | None = None,
+    hints: Mapping[str, str] | None = None,
 ) -> Events:
     """Bind queries to a DataFrame, or to one for each event type."""
     if order == ARRIVAL:
@@ -73,6 +74,7 @@ def bind_events(
         )
     options: dict[str, Any] = {
         "time": time, "type": type, "order": order, "time_unit": time_unit, "limits": limits_of(limits), "model": model,
+        "hints": hints,
     }  # fmt: skip
     if not isinstance(events, Mapping):
         frame = _with_readable_time(events, time)

@@ -8,8 +8,8 @@ import pytest
 
 from ouzel.engines.sequence import tables as stack_tables
 from ouzel.plan.choose import all_rules
-from ouzel.plan.model import KeyStrategy
-from tests.agreement import agree, case_count, matched, matched_by_key_strategy, ways_of
+from ouzel.plan.model import KEY_HINTS
+from tests.agreement import agree, case_count, matched, streamed, ways_of
 from tests.generate import random_case
 from tests.generate.cases import RandomCase
 from tests.oracle.events import Event
@@ -47,15 +47,17 @@ TWO_TESTS = (
 )
 
 
-@pytest.mark.parametrize("way", list(KeyStrategy))
+@pytest.mark.parametrize("way", list(KEY_HINTS))
 @pytest.mark.parametrize("text", TWO_TESTS)
-def test_each_way_of_a_second_equivalence(way: KeyStrategy, text: str) -> None:
+def test_each_way_of_a_second_equivalence(way: str, text: str) -> None:
     matching = 0
     for number in range(SECOND_TESTS):
-        case = RandomCase(text, dense_events(random.Random(f"way {number}"), 24), None)
+        rng = random.Random(f"way {number}")
+        case = RandomCase(text, dense_events(rng, 24), None)
         want = case.expected()
         matching += bool(want)
-        assert matched_by_key_strategy(case, way) == want, f"case {number}"
+        assert matched(case, hints={"key": way}) == want, f"case {number}"
+        assert streamed(case, rng, hints={"key": way}) == want, f"case {number}, streamed"
     assert SECOND_TESTS < 30 or matching >= 3
 
 
