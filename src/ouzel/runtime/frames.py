@@ -19,12 +19,27 @@ from ouzel.runtime.layout import Layout
 from ouzel.runtime.values import Column, arrow, numbers, one_array, to_engine, truths
 
 
+class Alike:
+    """Columns that have the same value for all events of a match: each is taken once, from an event of each match."""
+
+    def __init__(self, names: frozenset[str], table: pa.Table, rows: Callable[[], np.ndarray]) -> None:
+        self._names = names
+        self._table = table
+        self._rows = rows
+        self._taken: dict[str, pa.Array] = {}
+
+    def column(self, name: str) -> pa.Array | None:
+        """A column for the events of each match; None if it may differ between them."""
+        if name in self._names and name not in self._taken:
+            self._taken[name] = take(one_array(self._table.column(name)), self._rows())
+        return self._taken.get(name)
+
+
 class EventFrame:
     """Some rows of a wide table, read as events of one component, or as the events of several components in a match.
 
-    `rows_of` gives the row numbers of a component's events; `ticks` is the event time of every row of the table. The
-    columns `alike` have the same value for all components of a match. Rows that are `absent` have no event: all their
-    values are null.
+    `rows_of` gives the row numbers of a component's events; `ticks` is the event time of every row of the table. Rows
+    that are `absent` have no event: all their values are null.
     """
 
     def __init__(
@@ -36,7 +51,7 @@ class EventFrame:
         rows_of: Callable[[int], np.ndarray],
         count: int,
         *,
-        alike: frozenset[str] = frozenset(),
+        alike: Alike | None = None,
         absent: np.ndarray | None = None,
     ) -> None:
         self._query = query
@@ -51,10 +66,11 @@ class EventFrame:
 
     def wide(self, component: int, column: str) -> pa.Array:
         """A column of the input for the events of a component, in its own type."""
-        source = self._query.positives[0].position if column in self._alike else component
-        key = (source, column)
+        key = (component, column)
         if key not in self._taken:
-            taken = take(one_array(self._table.column(column)), self._rows_of(source))
+            taken = None if self._alike is None else self._alike.column(column)
+            if taken is None:
+                taken = take(one_array(self._table.column(column)), self._rows_of(component))
             self._taken[key] = without(taken, self.absent)
         return self._taken[key]
 

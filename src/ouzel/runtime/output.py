@@ -44,7 +44,7 @@ from ouzel.kernels.rows import ITSELF, TICKS
 from ouzel.lang.syntax import OutputForm
 from ouzel.plan.expressions import ranges_over_events
 from ouzel.runtime.expressions import Frame, cast, evaluate
-from ouzel.runtime.frames import EventFrame, take, ticks_to_time, without
+from ouzel.runtime.frames import Alike, EventFrame, take, ticks_to_time, without
 from ouzel.runtime.inbox import GrowingRows
 from ouzel.runtime.layout import Layout, end_type
 from ouzel.runtime.small_answers import SmallAnswer, Taken
@@ -142,7 +142,8 @@ class Output:
         table, ticks, rows, starts, ends = matches.table, matches.ticks, matches.rows, matches.starts, matches.ends
         to_ticks = self._layout.ticks
         place = {c.position: i for i, c in enumerate(query.positives)}
-        frame = EventFrame(query, self._layout, table, ticks, lambda c: rows[place[c]], len(rows[0]), alike=self._alike)
+        alike = Alike(self._alike, table, lambda: rows[0])
+        frame = EventFrame(query, self._layout, table, ticks, lambda c: rows[place[c]], len(rows[0]), alike=alike)
         first, last = query.positives[0].position, query.positives[-1].position
         columns: list[pa.Array] = [
             frame.time(first) if starts is None else ticks_to_time(to_ticks(starts), self._time),
@@ -220,7 +221,7 @@ class Output:
     def of_matches(self, matches: AnyMatches) -> pa.Table:
         """Composite events out of matches that may have Kleene variables."""
         query, schema, time = self._query, self.schema, self._time
-        frame = MatchFrame(query, self._layout, matches)
+        frame = MatchFrame(query, self._layout, matches, alike=self._alike)
         columns: list[pa.Array] = [
             ticks_to_time(self._layout.ticks(matches.starts), time),
             ticks_to_time(self._layout.ticks(matches.ends), schema.field("end").type),
@@ -557,7 +558,8 @@ class MatchesByPlace:
 
 class UnitedMatches:
     """The matches of several readings. A place has one row for each match, -1 if it has no event there; or, for a
-    repetition, the offsets and rows of a list for each match."""
+    repetition, the offsets and rows of a list for each match. `common` is a place at which every match has an event,
+    None if there is none."""
 
     def __init__(
         self,
@@ -566,12 +568,14 @@ class UnitedMatches:
         places: Sequence[np.ndarray | tuple[np.ndarray, np.ndarray]],
         starts: np.ndarray,
         ends: np.ndarray,
+        common: int | None = None,
     ) -> None:
         self.table = table
         self.ticks = ticks
         self.places = places
         self.starts = starts
         self.ends = ends
+        self.common = common
 
     @property
     def count(self) -> int:
@@ -582,7 +586,8 @@ class UnitedMatches:
         places = [
             picked_lists(*rows, order) if isinstance(rows, tuple) else gather(rows, order) for rows in self.places
         ]
-        return UnitedMatches(self.table, self.ticks, places, gather(self.starts, order), gather(self.ends, order))
+        starts, ends = gather(self.starts, order), gather(self.ends, order)
+        return UnitedMatches(self.table, self.ticks, places, starts, ends, self.common)
 
     def absent(self, place: int) -> np.ndarray | None:
         """The matches without an event at a place; None if there are none."""
@@ -636,12 +641,17 @@ def _absent(matches: AnyMatches, place: int) -> np.ndarray | None:
 class MatchFrame:
     """Matches to evaluate over: one row per match."""
 
-    def __init__(self, query: BoundQuery, layout: Layout, matches: AnyMatches) -> None:
+    def __init__(
+        self, query: BoundQuery, layout: Layout, matches: AnyMatches, *, alike: frozenset[str] = frozenset()
+    ) -> None:
         self._query = query
         self._layout = layout
         self._matches = matches
         self._place = {component.position: number for number, component in enumerate(query.positives)}
         self._frames: dict[tuple[int, At], EventFrame] = {}
+        # A place at which every match has an event.
+        common = matches.common if isinstance(matches, UnitedMatches) else 0
+        self._alike = None if common is None else Alike(alike, matches.table, lambda: matches.first_rows(common))
         self.rows = matches.count
 
     def events(self, component: int, at: At) -> EventFrame:
@@ -662,6 +672,7 @@ class MatchFrame:
                 self._matches.ticks,
                 lambda _: rows,
                 len(rows),
+                alike=None if at is At.EVERY else self._alike,
                 absent=absent,
             )
         return self._frames[component, at]

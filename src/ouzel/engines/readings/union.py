@@ -93,13 +93,16 @@ class Unite:
         for reading in query.readings:
             own = [step.component for step in reading if not query.components[step.component].negated]
             self._places.append({component: place for place, component in enumerate(own)})
+        # The first positive component that every reading has.
+        in_all = (p for p, c in enumerate(query.positives) if all(c.position in places for places in self._places))
+        self._common = next(in_all, None)
 
     def __call__(self, found: Sequence[tuple[int, Places | Matches]]) -> Union:
         table, ticks, moved = self._in_one_table([part for _, part in found])
         parts = [(number, part) for (number, _), part in zip(found, moved, strict=True)]
         places = [(self._lists if c.kleene else self._rows)(c.position, parts) for c in self._components]
         starts, ends = (np.concatenate([getattr(part, name) for part in moved]) for name in ("starts", "ends"))
-        return Union(UnitedMatches(table, ticks, places, starts, ends), parts)
+        return Union(UnitedMatches(table, ticks, places, starts, ends, self._common), parts)
 
     def _rows(self, component: int, parts: Sequence[tuple[int, Places | Matches]]) -> np.ndarray:
         found = []
