@@ -147,6 +147,19 @@ def test_more_events_of_one_time_than_fit_are_refused() -> None:
     assert ouzel.match([*many, *_events("b3")], PAIR, order=["seq"]).num_rows == 3000
 
 
+def test_more_events_that_wait_at_one_time_than_fit_are_refused() -> None:
+    engine = ouzel.Engine(PAIR, order=["seq"], max_delay=2)
+    for time in range(1, 6):
+        engine.push(_events(f"a{time}"))
+    for _ in range(30):
+        # More events, but of few orders.
+        engine.push([{"type": "A", "ts": 6, "seq": number, "n": 0} for number in range(100)])
+    with pytest.raises(ouzel.InputError, match="must have at most 2,048 different values at one time"):
+        engine.push([{"type": "A", "ts": 6, "seq": number, "n": 0} for number in range(3000)])
+    # The watermark passes the others.
+    assert engine.push(_events("b6.100 c9"))["query"].num_rows == 3_004 and engine.late == 0
+
+
 def test_times_too_far_from_the_first_are_refused() -> None:
     engine = ouzel.Engine(PAIR, order=["seq"])
     engine.push(_events("a1"))

@@ -41,6 +41,8 @@ class Moments:
         self._layout = layout
         self.at_once = False
         self._held: list[tuple[pa.Table, np.ndarray]] = []
+        # Once there is a scale: no more events of one tick wait than this.
+        self._most_held = 0
         self._zero_copy = False
         self._last: tuple[int, int] | None = None  # the tick and the place of the last event
         # The row of the last event, or its values of order= if it came in a small push.
@@ -71,11 +73,21 @@ class Moments:
             self._zero_copy = zero_copy
 
     def check_room(self, table: pa.Table, ticks: np.ndarray, scale: MomentScale) -> None:
-        """Raise an error, before they are taken in, if events that are numbered as they come have no moments."""
-        if self.at_once and len(ticks):
-            numbered = 0 if self._last is None else self._last[1] + 1
-            has_room = numbered + len(ticks) <= scale.half or numbered + _most_of_one_tick(ticks) <= scale.half
-            scale.moments(ticks, *(() if has_room else self._places(table, ticks)))
+        """Raise an error, before they are taken in, if events have no moments."""
+        if not len(ticks):
+            return
+        if self.at_once:
+            taken = 0 if self._last is None else self._last[1] + 1
+            has_room = taken + len(ticks) <= scale.half or taken + _most_of_one_tick(ticks) <= scale.half
+        else:
+            most = _most_of_one_tick(ticks)
+            if self._most_held + most > scale.half:
+                held = np.concatenate([ticks[:0], *(ticks for _, ticks in self._held)])
+                self._most_held = _most_of_one_tick(held)
+                table, ticks = pa.concat_tables([*(table for table, _ in self._held), table]), np.append(held, ticks)
+            self._most_held += most
+            has_room = self._most_held <= scale.half
+        scale.moments(ticks, *(() if has_room else self._places(table, ticks)))
 
     def is_late(self, table: pa.Table, ticks: np.ndarray) -> np.ndarray:
         """Which events are at or before the last numbered one."""
@@ -137,7 +149,8 @@ class Moments:
     def scale(self) -> MomentScale:
         """A scale for the stream of the events that wait, and for what may follow them."""
         ticks = np.concatenate([ticks for _, ticks in self._held])
-        return _scale(ticks, _most_of_one_tick(ticks), self._layout)
+        self._most_held = _most_of_one_tick(ticks)
+        return _scale(ticks, self._most_held, self._layout)
 
     def take_ready(self, scale: MomentScale, until: int) -> Ready | None:
         """The events at or before a tick, or all of them if they are numbered as they come."""
@@ -205,6 +218,7 @@ class Moments:
         """Restore what `dump` stored."""
         tables = [reader.table(number) for number in head["held"]]
         self._held = [(table, ticks_of(table, self._layout)) for table in tables]
+        self._most_held = self.held
         self.at_once = head["at_once"]
         self._last = None if head["last"] is None else (head["last"][0], head["last"][1])
         self._last_row = reader.table(head["last_row"])
