@@ -104,6 +104,10 @@ def hint_for(before: str, written: str, after: str, accepted: set[str]) -> str |
         return _COMMENT
     if re.match(r"\s*(sequence|sample)\b.*\[\s*\w+\s+where\b", before + written + after, re.I | re.S):
         return _EQL
+    if written.upper() in ("AND", "OR") and before.rstrip().endswith("}"):
+        return "put all conditions into the { } of the strategy"
+    if written == ")" and "BAR" in accepted:
+        return "parentheses hold alternatives, (A a | B b); write SEQ(A a, B b) for a group, B{2,3} b[] for one step"
     if _begins_a_step(accepted) and written.upper() not in _CLAUSES:
         found = _from_elsewhere(before, written, after)
         if found is not None:

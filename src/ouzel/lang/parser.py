@@ -271,8 +271,6 @@ def _refuse(text: str, token: Token, accepted: set[str], opened: list[Token], st
             hint = f"did you mean {near[0]}?"
         elif near:
             hint = {"GROUP": "write GROUP BY", "EMIT": "write EMIT ON CHANGE"}.get(near[0])
-        elif token.type in {"AND", "OR"} and text[: token.start].rstrip().endswith("}"):
-            hint = "put all conditions into the { } of the strategy"
     else:
         message = f"unexpected {shorten(written)}"
     expected = _expected(accepted)
