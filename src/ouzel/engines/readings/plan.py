@@ -27,7 +27,7 @@ from ouzel.engines import Engine
 from ouzel.lang.syntax import OutputForm, Strategy
 from ouzel.plan.choose import make_plan
 from ouzel.plan.model import Plan, Statistics, build
-from ouzel.plan.rules import REWRITES, SECOND_EQUIVALENCE, WRITTEN_EQUALITIES, optimize
+from ouzel.plan.rules import PREDICATES_INTO_ROLES, REWRITES, SECOND_EQUIVALENCE, WRITTEN_EQUALITIES, optimize
 
 if TYPE_CHECKING:
     from ouzel.loss import LossModel
@@ -92,7 +92,11 @@ class _Readings(Engine):
         # component do not hold in a reading without it, so they make no key.
         acting = {note.rule for note in notes}
         idle = [rule.name for rule, _ in REWRITES if rule is not None and rule.name not in acting]
-        common = optimize(build(query), statistics, off=(*off, *idle, WRITTEN_EQUALITIES, SECOND_EQUIVALENCE))
+        not_common = {*off, *idle, WRITTEN_EQUALITIES, SECOND_EQUIVALENCE}
+        if is_ordered:
+            # Simultaneous events that may fill a component come before the others: that is a part of the meaning.
+            not_common.discard(PREDICATES_INTO_ROLES)
+        common = optimize(build(query), statistics, off=not_common)
         known = {field.name: getattr(common, field.name) for field in fields(Plan)}
         nested = [
             tuple(
