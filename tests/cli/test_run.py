@@ -129,6 +129,22 @@ def test_queries_come_from_files_and_standard_input(run: Run, tmp_path: Path) ->
     assert lines(run("run", "-", "-i", path, text=THEFT).stdout) == FOUND
 
 
+def test_rows_of_one_time_are_in_the_order_of_the_file(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "BATCH_ROWS", 10)
+    events = [{"ts": number // 4, "type": "AAB"[number % 3], "n": number} for number in range(50)]
+    path = store(tmp_path / "log.parquet", events)
+    query = "PATTERN SEQ(A a, B b) WITHIN 2 RETURN R(a.n AS a, b.n AS b)"
+    wanted = ouzel.match(events, query, order="arrival").to_pylist()
+    assert {row["start"] for row in wanted} & {row["end"] for row in wanted}
+    for options in (["--by-arrival"], ["--order", "n"]):
+        found = run("run", query, "--input", path, *options)
+        assert sorted(lines(found.stdout), key=str) == sorted(wanted, key=str), options
+    refused = run("run", query, "--input", path, "--by-arrival", "--order", "n")
+    assert refused.exit_code != 0 and "give --order or --by-arrival, not both" in refused.output
+
+
 # ── Outputs ────────────────────────────────────────────────────────────────────────────────────────
 
 

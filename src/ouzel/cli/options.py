@@ -97,6 +97,9 @@ class ColumnOptions:
     order: Annotated[
         list[str] | None, typer.Option("--order", help="A column that orders simultaneous events. Repeatable.")
     ] = None
+    by_arrival: Annotated[
+        bool, typer.Option("--by-arrival", help="Simultaneous events are in the order of their rows.")
+    ] = False
     time_unit: Annotated[
         str | None, typer.Option("--time-unit", help="The length of a tick of an integer time: us, ms, s, min, h …")
     ] = None
@@ -104,7 +107,10 @@ class ColumnOptions:
     def as_arguments(self) -> dict[str, Any]:
         """As arguments of `ouzel.match`."""
         type = None if self.no_type else self.type
-        return {"time": self.time, "type": type, "order": tuple(self.order or ()), "time_unit": self.time_unit}
+        order = "arrival" if self.by_arrival else tuple(self.order or ())
+        if self.by_arrival and self.order:
+            raise typer.BadParameter("give --order or --by-arrival, not both")
+        return {"time": self.time, "type": type, "order": order, "time_unit": self.time_unit}
 
 
 @dataclasses.dataclass(frozen=True)
