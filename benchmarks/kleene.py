@@ -27,7 +27,7 @@ FLINK = (
     "at any later b. The paper calls this ignore-proceed. The page of the comparison also lists Flink patterns that "
     "give the same answers.",
 )
-PARTS = ("matching", "merging", "contiguity", "compressed", "enumeration", "memory", "figures")
+PARTS = ("matching", "merging", "compressed", "enumeration", "memory", "figures")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -66,9 +66,6 @@ def measured(events: int, runs: int, only: list[str] | None) -> list[Part]:
             "reading the event costs about as much as a run, so merging can gain little there."
         )
         report.add("Figure 8(g) and Table 3: merging", note, lambda: kleene_bars.merging_bars(events, runs))
-    if report.wants("contiguity"):
-        note = "SEQ(E1 a, E2 b, E3 c) with one equivalence test, from Arrow to the matches. Both answers are equal."
-        report.add("Contiguity by step", note, lambda: kleene_bars.contiguity_bars(events, runs))
     if report.wants("compressed"):
         note = (
             "SEQ(A+ a[], B b) under skip_till_any_match; every event is an A or a B. First the graph that all "

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 
 import ouzel
-from benchmarks import sase_worlds
 from benchmarks.kleene_twins import all_runs, template_of, ticks_of
 from benchmarks.kleene_worlds import (
     NAMES,
@@ -240,31 +239,6 @@ def memory_bars() -> tuple[Table, list[Bar]]:
         bars.append(Bar(f"{kind}: bytes of state in windows 41 to 50, of 6 to 15", late / early, 1.3, at_least=False))
     headings = ["kernel", "held events, windows 6-15", "41-50", "bytes of state, windows 6-15", "41-50"]
     return (headings, rows), bars
-
-
-# ── Contiguity by step ─────────────────────────────────────────────────────────────────────────────
-
-
-def contiguity_bars(events: int, runs: int) -> tuple[Table, list[Bar]]:
-    """W1 with a rule for each step, against skip_till_next_match, which gives the same answer."""
-    rows, bars = [], []
-    pattern = "PATTERN SEQ(E1 a, E2 b, E3 c) WHERE {} {{ [attr1] }} WITHIN {}"
-    by_strategy, by_step = "skip_till_next_match(a, b, c)", "contiguity(b: next, c: next)"
-    sase_worlds.check_sample(pattern.format(by_step, sase_worlds.SAMPLE_WINDOW), sase_worlds.SAMPLE_WINDOW)
-    for ids in (100, 10_000):
-        table = sase_worlds.events_for(events, ids)
-        texts = {name: pattern.format(name, sase_worlds.WINDOW) for name in (by_strategy, by_step)}
-        answers = [ouzel.match(table, text, threads=1) for text in texts.values()]
-        columns = [("end", "ascending"), ("start", "ascending")]
-        assert answers[0].num_rows > 0 and answers[0].sort_by(columns) == answers[1].sort_by(columns)
-        seconds = alternate(
-            {name: lambda t=table, q=text: ouzel.match(t, q, threads=1) for name, text in texts.items()}, runs
-        )
-        cost = seconds.ratio(by_step, by_strategy)
-        each = [_nanoseconds(seconds[name] / events) for name in texts]
-        rows.append([f"{ids:,}", f"{answers[0].num_rows:,}", *each, f"{cost:.2f}"])
-        bars.append(Bar(f"{by_step} over {by_strategy}, {ids:,} ids", cost, 1.3, at_least=False))
-    return (["ids", "matches", f"ns per event, {by_strategy}", by_step, "ratio"], rows), bars
 
 
 def _nanoseconds(seconds: float) -> str:

@@ -1,26 +1,31 @@
-"""Patterns with several readings, and repetitions of bounded length: what they cost beside what they are made of.
+"""Patterns with several readings, repetitions of bounded length, contiguity by step and `order=`: what they cost beside
+what they are made of.
 
-    python -m benchmarks.patterns [--quick] [--runs 5] [--only readings counts bounds order]
+    python -m benchmarks.patterns [--quick] [--runs 5] [--only readings counts bounds steps order pushes] [--page]
 
 All figures are ratios of CPU time within one run. Every answer is checked: readings against the queries that they mean,
-bounded repetitions against binomial coefficients, `order=` against the order of arrival.
+bounded repetitions against binomial coefficients, contiguity by step against the strategy that it equals, `order=`
+against the order of arrival. `--page` writes docs/benchmarks-patterns.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import os
 import warnings
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 import ouzel
-from benchmarks.measure import Bar, alternate
-from benchmarks.report import Report, verdict
+from benchmarks import sase_worlds, small_pushes
+from benchmarks.measure import Bar, alternate, markdown
+from benchmarks.report import DOCS, Part, Report, verdict
 
-PARTS = ("readings", "counts", "bounds", "order")
 Found = tuple[tuple[list[str], list[list[str]]], list[Bar]]
 # A pattern and the linear patterns that it means.
 READINGS = {
@@ -98,6 +103,28 @@ def bounds(runs: int) -> Found:
     return (["pattern", "events", "matches", "ns for each match"], rows), bars
 
 
+def steps(count: int, runs: int) -> Found:
+    """W1 with a rule for each step, against skip_till_next_match, which gives the same answer."""
+    rows, bars = [], []
+    pattern = "PATTERN SEQ(E1 a, E2 b, E3 c) WHERE {} {{ [attr1] }} WITHIN {}"
+    by_strategy, by_step = "skip_till_next_match(a, b, c)", "contiguity(b: next, c: next)"
+    sase_worlds.check_sample(pattern.format(by_step, sase_worlds.SAMPLE_WINDOW), sase_worlds.SAMPLE_WINDOW)
+    for ids in (100, 10_000):
+        table = sase_worlds.events_for(count, ids)
+        texts = {name: pattern.format(name, sase_worlds.WINDOW) for name in (by_strategy, by_step)}
+        answers = [ouzel.match(table, text, threads=1) for text in texts.values()]
+        columns = [("end", "ascending"), ("start", "ascending")]
+        assert answers[0].num_rows > 0 and answers[0].sort_by(columns) == answers[1].sort_by(columns)
+        seconds = alternate(
+            {name: lambda t=table, q=text: ouzel.match(t, q, threads=1) for name, text in texts.items()}, runs
+        )
+        cost = seconds.ratio(by_step, by_strategy)
+        each = [f"{seconds[name] / count * 1e9:.0f}" for name in texts]
+        rows.append([f"{ids:,}", f"{answers[0].num_rows:,}", *each, f"{cost:.2f}"])
+        bars.append(Bar(f"{by_step} over {by_strategy}, {ids:,} ids", cost, 1.3, at_least=False))
+    return (["ids", "matches", f"ns per event, {by_strategy}", by_step, "ratio"], rows), bars
+
+
 def order(count: int, runs: int) -> Found:
     """`order=` against none, over events of different times and over events of which every tenth has the time of the
     one before it."""
@@ -122,26 +149,93 @@ def order(count: int, runs: int) -> Found:
     return (["pattern", "events", "order=, s", "none, s", "ratio"], rows), bars
 
 
+def pushes(count: int, runs: int) -> Found:
+    """Small pushes in order of arrival, and by a column, against those without an order."""
+    orders: dict[str, dict[str, Any]] = {
+        "none": {},
+        'order="arrival"': {"order": "arrival"},
+        'order=["seq"]': {"order": ["seq"]},
+    }
+    rows, bars = [], []
+    for size, total in {1: count // 100, 100: count // 10}.items():
+        table = small_pushes.events(small_pushes.WARM + total)
+        table = table.append_column("seq", table["ts"])
+        for form in small_pushes.FORMS:
+            given = small_pushes.pushes(table.slice(small_pushes.WARM), form, size)
+            contestants = {name: partial(_pushed, table, given, options) for name, options in orders.items()}
+            answers = [run() for run in contestants.values()]
+            assert answers[0] and answers[1:] == answers[:-1], form
+            spent = alternate(contestants, runs)
+            rates = [f"{total / spent[name]:,.0f}" for name in orders]
+            rows.append([form, str(size), *rates])
+            for name in list(orders)[1:]:
+                ratio = spent.ratio("none", name)
+                bar = Bar(f"{size} a push, {form}: rate with {name} over none", ratio, small_pushes.ORDERED_SHARE, True)
+                bars.append(bar)
+    return (["form", "events a push", *(f"events a second, {name}" for name in orders)], rows), bars
+
+
+def _pushed(table: pa.Table, given: list[Any], options: dict[str, Any]) -> int:
+    running = ouzel.Engine(small_pushes.QUERIES["sequence"], **options)
+    running.push(table.slice(0, small_pushes.WARM))
+    found = sum(running.push(one)["query"].num_rows for one in given)
+    return found + running.finish()["query"].num_rows
+
+
+PARTS: dict[str, tuple[str, str, Callable[[int, int], Found]]] = {
+    "readings": ("Readings", "A pattern, and the sum of its readings, each run alone.", readings),
+    "counts": ("Counts", "AGG COUNT of all readings, and of one of them.", lambda n, runs: counts(n // 10, runs)),
+    "bounds": (
+        "Bounds",
+        "All choices of two or three events. The time for each match must not grow with their number.",
+        lambda n, runs: bounds(runs),
+    ),
+    "steps": (
+        "Contiguity by step",
+        "A rule for each step, and skip_till_next_match, which gives the same answer.",
+        steps,
+    ),
+    "order": ("Order", "`order=` with a column, and none.", order),
+    "pushes": (
+        "Small pushes with an order",
+        "With an order, a push returns what its events complete; without one, a match waits for the next time.",
+        pushes,
+    ),
+}
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the events, three runs")
     parser.add_argument("--runs", type=int, default=None)
     parser.add_argument("--only", nargs="*", choices=PARTS)
+    parser.add_argument("--page", action="store_true", help="write docs/benchmarks-patterns.md")
     asked = parser.parse_args(arguments)
     runs = asked.runs or (3 if asked.quick else 5)
     count = 20_000 if asked.quick else 200_000
     warnings.simplefilter("ignore")
     pa.set_cpu_count(1)
     report = Report(asked.only)
-    if report.wants("readings"):
-        report.add("Readings", "", lambda: readings(count, runs))
-    if report.wants("counts"):
-        report.add("Counts", "", lambda: counts(count // 10, runs))
-    if report.wants("bounds"):
-        report.add("Bounds", "", lambda: bounds(runs))
-    if report.wants("order"):
-        report.add("Order", "", lambda: order(count, runs))
+    for name, (title, note, measure) in PARTS.items():
+        if report.wants(name):
+            report.add(title, note, partial(measure, count, runs))
     print(f"\n{verdict(report.parts)}")
+    if asked.page:
+        write_page(report.parts, runs)
+
+
+def write_page(parts: list[Part], runs: int) -> None:
+    lines = [
+        "# Patterns",
+        "",
+        f"Written by `python -m benchmarks.patterns --page`: CPU time of one thread, medians of {runs} alternating "
+        f"runs, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores. Every run checks the answers.",
+        "",
+        verdict(parts),
+    ]
+    for title, note, table, _ in parts:
+        lines += ["", f"## {title}", "", note, "", markdown(*table)]
+    (DOCS / "benchmarks-patterns.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
