@@ -78,8 +78,8 @@ def _query(rng: random.Random, types: Types | None) -> str:
     body = " AND ".join(conjunct for conjunct in conjuncts if conjunct)
     if strategy is not None:
         if rng.random() < 0.3:
-            steps = [f"{c.name}{'[i]' * (c.kleene and rng.random() < 0.5)}" for c in named[1:]]
-            rules = [f"{step}: {rng.choice(('strict', 'next', 'any'))}" for step in steps]
+            steps = [f"{c.name}{rng.choice(('[i]', '[1]', '')) * c.kleene}" for c in named[1:]]
+            rules = [f"{step}: {rng.choice(('strict', 'partition', 'next', 'any'))}" for step in steps]
             strategy = f"contiguity({', '.join(rules)})" if rules else strategy
         clauses.append(f"WHERE {strategy} {{ {body} }}")
     elif body:
@@ -117,7 +117,7 @@ def _furthest(rng: random.Random, types: Types | None) -> str:
     conjuncts = [random_equivalence(rng, components, keys)] if keys and rng.random() < 0.5 else []
     conjuncts += [random_condition(rng, components, 0) for _ in range(rng.choice((0, 1, 2)))]
     strategy = rng.choice(("skip_till_next_match()", "strict_contiguity()", "contiguity({})"))
-    steps = ", ".join(f"{c.name}: {rng.choice(('strict', 'next', 'any'))}" for c in positives[1:])
+    steps = ", ".join(f"{c.name}: {rng.choice(('strict', 'partition', 'next', 'any'))}" for c in positives[1:])
     clauses = [
         f"PATTERN SEQ({', '.join(written)}){without}",
         f"WHERE {strategy.format(steps)} {{ {' AND '.join(one for one in conjuncts if one)} }}",
