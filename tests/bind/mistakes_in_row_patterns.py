@@ -10,6 +10,7 @@ COLUMNS = {
     "v": INT,
     "f": FLOAT,
     "d": DATE,
+    "at": Type(Kind.TIMESTAMP, unit="us"),
     "Price": INT,
     "price": INT,
     "place": Type(Kind.STRUCT, fields=(("city", STRING),)),
@@ -37,6 +38,7 @@ ROW_PATTERNS = [
     ("ORDER BY k PATTERN (A) WITHIN «5»", "WITHIN needs a time or a number in ORDER BY, got a string"),
     ("ORDER BY t PATTERN (A) WITHIN «:text»", "WITHIN takes a duration or a number"),
     ("ORDER BY t PATTERN (A) WITHIN «0»", "WITHIN must be longer than nothing"),
+    ("ORDER BY at PATTERN (A) WITHIN «5»", "WITHIN takes a duration where ORDER BY has timestamps"),
     ("ORDER BY t PATTERN (A) WITHIN «1.5»", "WITHIN must be a whole number here"),
     ("PATTERN (A) SUBSET U = (A) DEFINE «U AS v > 1»", "'U' is a SUBSET and cannot be defined"),
     ("PATTERN (A) DEFINE «B AS v > 1»", "'B' is defined but is not in the pattern"),
@@ -70,5 +72,6 @@ ROW_PATTERNS = [
     ("MEASURES LAST(v + «MATCH_NUMBER()») AS m PATTERN (A)", "MATCH_NUMBER cannot be inside LAST"),
     ("MEASURES «SUM(v, t)» AS m PATTERN (A)", "SUM takes one value"),
     ("PATTERN (A) DEFINE A AS «ARRAY_AGG(v)» IS NULL", "ARRAY_AGG cannot be used in DEFINE"),
+    ("PATTERN (A) DEFINE A AS «COUNT(DISTINCT v)» > 1", "COUNT(DISTINCT …) cannot be used in DEFINE"),
     ("MEASURES «SUM()» AS m PATTERN (A)", "SUM needs a value"),
 ]

@@ -391,7 +391,16 @@ def test_large_script() -> None:
 @pytest.mark.parametrize(
     ("clause", "hint"),
     [
-        ("MEASURES COUNT(DISTINCT x) AS n PATTERN (A)", "take no DISTINCT"),
+        ("MEASURES SUM(DISTINCT x) AS n PATTERN (A)", "count(DISTINCT …)"),
+        ("MEASURES ARRAY_AGG(x ORDER BY t) AS n PATTERN (A)", "in the order of the rows"),
+        ("MEASURES SUM(x) OVER () AS n PATTERN (A)", "no window functions"),
+        ("MEASURES FINAL x AS n PATTERN (A)", "write FINAL LAST(x)"),
+        ("MEASURES LAST(x) PATTERN (A)", "name the measure"),
+        ("MEASURES LAST(x) n PATTERN (A)", "name the measure"),
+        ("SKIP TO NEXT ROW PATTERN (A)", "write AFTER MATCH SKIP"),
+        ("ALL ROWS PER MATCH WITH EMPTY MATCHES PATTERN (A)", "SHOW EMPTY MATCHES"),
+        ("PATTERN (A) DEFINE A = x > 0", "write DEFINE A AS x > 0"),
+        ("PATTERN (A) DEFINE A AS x > ?", "a parameter is written :name"),
         ("MEASURES SUM(x) FILTER (WHERE x > 1) AS n PATTERN (A)", "take no FILTER"),
         ("MEASURES EXTRACT(DAY FROM t) AS n PATTERN (A)", "there is no EXTRACT; write year(t)"),
         ("PATTERN (A) DEFINE A AS x > (SELECT max(x) FROM t)", "has no subqueries"),

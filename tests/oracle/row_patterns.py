@@ -21,7 +21,7 @@ from ouzel.lang.row_syntax import Pattern, RowPattern, Rows, Skip, Visible
 from tests.oracle.expressions import Scope, Settings, evaluate
 from tests.oracle.values import INT64_MAX, INT64_MIN, compare, sort_key
 
-AGGREGATES = ("count", "sum", "avg", "min", "max", "array_agg")
+AGGREGATES = ("count", "sum", "avg", "min", "max", "array_agg", "count_distinct")
 Labels = tuple[str, ...]
 Row = Mapping[str, Any]
 
@@ -370,6 +370,8 @@ class Oracle:
         values = [value for value in values if value is not None]
         if node.function == "count":
             return len(values)
+        if node.function == "count_distinct":
+            return len({sort_key(value) for value in values})
         if not values:
             return None
         if node.function == "array_agg":

@@ -209,7 +209,12 @@ FUNCTION_GROUPS: dict[str, tuple[Function, ...]] = {
         _function("power(x, y)", [_DOUBLE, _DOUBLE], FLOAT, "x to the power of y", aliases=("pow",)),
         _function("isnan(x)", [_DOUBLE], BOOL, "whether x is NaN; false for null"),
         _function("double(x)", [_DOUBLE], FLOAT, "the number as a double"),
-        _function("bigint(x)", [_NUMBER], INT, "the number as an integer, cut at the point; null beyond 64 bits"),
+        _function(
+            "bigint(x)",
+            [_NUMBER],
+            INT,
+            "the number as an integer, as `cast(x AS integer)` does: cut at the point; null beyond 64 bits",
+        ),
     ),
     "Dates and times": (
         _function("year(t)", [_MOMENT], INT, "the year"),

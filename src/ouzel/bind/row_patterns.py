@@ -49,13 +49,14 @@ from ouzel.lang.vocabulary import NANOSECONDS_OF_UNIT
 # One bit of a word for each variable.
 VARIABLES_MAX = 64
 STEPS_MAX = 10_000_000
-_AGGREGATES = ("count", "sum", "avg", "min", "max", "array_agg")
-_AGGREGATES_ARE = f"the aggregates are {', '.join(_AGGREGATES)}"
+_AGGREGATES = ("count", "sum", "avg", "min", "max", "array_agg", "count_distinct")
+_AGGREGATES_ARE = "the aggregates are count, sum, avg, min, max and array_agg"
 # Functions of SQL that a row pattern does not have, and what to write instead.
 _ELSEWHERE = {
     "lag": "write PREV(x), the row before", "lead": "write NEXT(x), the row after", "first_value": "write FIRST(x)",
     "last_value": "write LAST(x)", "arbitrary": "write FIRST(x) or LAST(x)",
-    **dict.fromkeys(("stddev", "variance", "median", "listagg", "string_agg", "count_if", "max_by"), _AGGREGATES_ARE),
+    "count_if": "write COUNT(CASE WHEN … THEN 1 END)", "match_sequence_number": "write COUNT(*)",
+    **dict.fromkeys(("stddev", "variance", "median", "listagg", "string_agg", "max_by"), _AGGREGATES_ARE),
 }  # fmt: skip
 _NAVIGATIONS = ("first", "last", "prev", "next")
 MATCH_NUMBER = "match_number"
@@ -204,7 +205,7 @@ class _Binder:
             )
             for sort in tree.order_by
         )
-        typing = Typing(source, self._time(order))
+        typing = Typing(source, self._time(order), has_unit_option=self.time is not None)
         window = self._window(order, typing)
         conditions = self._conditions(typing)
         measures = self._measures(typing, partition)
@@ -279,10 +280,13 @@ class _Binder:
         """The variables that a name means: one of the pattern, or those of a SUBSET."""
         found = self._variables_of(name)
         if found is None:
-            known = [node.name for node in _in_order(self.tree.pattern)] + [subset.name for subset in self.tree.subsets]
-            hint = nearest(name, known) or f"the variables are {listed(sorted(set(known)), 'and')}"
-            raise self.source.mistake(f"there is no variable {quoted(name)}", span, hint)
+            raise self.source.mistake(f"there is no variable {quoted(name)}", span, self._known_variables(name))
         return found
+
+    def _known_variables(self, name: str) -> str:
+        """A hint for a name that is no variable."""
+        known = [node.name for node in _in_order(self.tree.pattern)] + [subset.name for subset in self.tree.subsets]
+        return nearest(name, known) or f"the variables are {listed(sorted(set(known)), 'and')}"
 
     def _variables_of(self, name: str) -> frozenset[int] | None:
         if name.lower() in self.variables:
@@ -305,18 +309,20 @@ class _Binder:
                     f"{quoted(path[0])} may be {listed(map(quoted, alike))}", span, "write it as the column is written"
                 )
             if not alike:
-                if len(path) > 1 and path[1] in self.columns:
+                if len(path) > 1 and path[1].lower() in {name.lower() for name in self.columns}:
                     raise self.source.mistake(
                         f"there is no variable {quoted(path[0])}",
                         span,
-                        f"write {path[1]}, without the name of the table",
+                        f"{self._known_variables(path[0])}; a column of the table is written {path[1]}",
                     )
                 if len(path) > 1:
                     self.named(path[0], span)
+                is_quoted = self.source.text.startswith('"', span.start)
+                hint = f"text has single quotes: '{path[0]}'" if is_quoted else None
                 raise self.source.mistake(
                     f"the input has no column {quoted(path[0])}",
                     span,
-                    nearest_or_all(path[0], self.columns, "columns"),
+                    hint or nearest_or_all(path[0], self.columns, "columns"),
                 )
             path[0] = alike[0]
         found = type_at(self.columns, tuple(path))
@@ -342,13 +348,14 @@ class _Binder:
         return tuple(found.values())
 
     def _time(self, order: tuple[SortKey, ...]) -> TimeDomain:
-        """The ticks that a duration is converted to: those of the first ORDER BY column, if it is a time."""
+        """What a duration is converted to: ticks of the first ORDER BY column if it has timestamps, else of the
+        stream."""
         first = order[0].expression if order else None
         if first is not None and first.type.kind is Kind.TIMESTAMP:
             return TimeDomain(first.type, NANOSECONDS_OF_UNIT[first.type.unit or "us"])
-        if self.catalog.open:
-            return TimeDomain()
-        return TimeDomain(INT)
+        if self.time is not None:
+            return self.catalog.time
+        return TimeDomain() if self.catalog.open else TimeDomain(INT)
 
     def _window(self, order: tuple[SortKey, ...], typing: Typing) -> int | float | None:
         within = self.tree.within
@@ -358,6 +365,10 @@ class _Binder:
             raise self.source.mistake("WITHIN needs an ascending ORDER BY", within.span, "write ORDER BY ts")
         extent = self._expressions(typing, "WITHIN").bound(within)
         kind = order[0].expression.type
+        if kind.kind is Kind.TIMESTAMP and extent.type != DURATION:
+            raise self.source.mistake(
+                "WITHIN takes a duration where ORDER BY has timestamps", within.span, "write WITHIN 5 min"
+            )
         if isinstance(extent, Constant) and extent.type == DURATION:
             extent = typing.ticks(extent, NANOSECONDS_OF_UNIT["days"] if kind.kind is Kind.DATE else None)
         if kind == UNKNOWN and isinstance(extent, Constant) and isinstance(extent.value, int | float):
@@ -640,8 +651,9 @@ class _RowExpressions(Expressions):
         name = node.function
         if len(node.arguments) > 1:
             raise self.source.mistake(f"{name.upper()} takes one value", node.span)
-        if name == "array_agg" and self.clause == "DEFINE":
-            raise self.source.mistake("ARRAY_AGG cannot be used in DEFINE", node.span)
+        if name in ("array_agg", "count_distinct") and self.clause == "DEFINE":
+            written = "ARRAY_AGG" if name == "array_agg" else "COUNT(DISTINCT …)"
+            raise self.source.mistake(f"{written} cannot be used in DEFINE", node.span)
         number = self.binder.row(Rows(self._one_variable(node), final))
         argument = node.arguments[0] if node.arguments else None
         if argument is None or isinstance(argument, row_syntax.RowsOf):

@@ -134,10 +134,11 @@ def _wider_decimal(left: Type, right: Type) -> Type:
 
 @dataclass(frozen=True, slots=True)
 class Typing:
-    """Typing within one query: `time` says what a tick is."""
+    """Typing within one query: `time` says what a tick is, which an option may have set."""
 
     source: Source
     time: TimeDomain
+    has_unit_option: bool = True
 
     # ── Conversion ─────────────────────────────────────────────────────────────────────────────────
 
@@ -230,7 +231,9 @@ class Typing:
                     ", for example ",
                     argument("time_unit", "s"),
                     ", or a number of ticks",
-                ),
+                )
+                if self.has_unit_option
+                else "write a number",
             )
         if duration.value % tick_ns:
             raise self.source.mistake("the duration must be a whole number of ticks", duration.span)

@@ -146,7 +146,7 @@ class _Attempt:
     def _frame(self, path: list[int]) -> RowFrame:
         """Values for the last row of a path, as a match so far."""
         partition = self.partition
-        query, last = partition.plan.query, len(path) - 1
+        query = partition.plan.query
         number = 1 + int(np.count_nonzero(partition.matches.start < self.start))
         first, start, length, one = (np.array([value], np.int64) for value in (0, self.start, len(path), number))
         matches = Matches(first, start, length, one, np.array(path, np.int32))
@@ -158,10 +158,11 @@ class _Attempt:
             return found
 
         def total(expression: Aggregation) -> Column:
-            return view.total(expression).slice(last, 1)
+            found = view.total(expression)
+            return found.slice(len(found) - 1)
 
         return RowFrame(
-            1, partition.rows, lambda c: view.rows_of(row(c))[last:], lambda c: view.labels(row(c))[last:], total
+            1, partition.rows, lambda c: view.rows_of(row(c))[-1:], lambda c: view.labels(row(c))[-1:], total
         )
 
     # ── Words ──────────────────────────────────────────────────────────────────────────────────────

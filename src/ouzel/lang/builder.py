@@ -456,7 +456,7 @@ class Builder(Transformer[Token, Any]):
     def call_distinct(self, children: list[Any]) -> Expr:
         name = _function(children[0])
         if name != "count":
-            hint = "it can be used in count(DISTINCT v[].x)"
+            hint = "it can be used in count(DISTINCT …)"
             raise refusal(f"{name}(…) takes no DISTINCT", span_of(children[2:3]), hint)
         return syntax.Call("count_distinct", (children[3],), span=span_of(children))
 
@@ -543,7 +543,10 @@ _STRATEGIES = {strategy.value: strategy for strategy in syntax.Strategy}
 _CONTIGUITIES = {contiguity.value: contiguity for contiguity in syntax.Contiguity}
 CONTIGUITY_HINT = "write contiguity(b: next, b[i]: strict, c: any) { … }; a step is strict, partition, next or any"
 # The function that a cast means.
-_CASTS = {"string": "string", "varchar": "string", "double": "double", "bigint": "bigint", "date": "to_date"}
+_CASTS = {
+    **dict.fromkeys(("string", "varchar", "text"), "string"), **dict.fromkeys(("bigint", "integer", "int"), "bigint"),
+    "double": "double", "date": "to_date",
+}  # fmt: skip
 _FORMS = {form.value for form in syntax.OutputForm} - {"SKIP TO FIRST", "SKIP TO LAST"}
 _SKIPS = {"SKIP TO FIRST", "SKIP TO LAST"}
 

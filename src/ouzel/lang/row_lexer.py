@@ -124,6 +124,8 @@ class _RowLexer(Lexer):
             return upper
         if self._is_operator(upper, end):
             return "LIKE"
+        if upper == "DISTINCT" and self.previous == "LPAR" and self._operand_at(end):
+            return upper
         if upper in CASE_KEYWORDS:
             return upper if self._inside("CASE") else None
         if upper in ("RUNNING", "FINAL") and _CALL.match(self.text, self._after_blank(end)):
@@ -159,8 +161,13 @@ class _RowLexer(Lexer):
 _IN_ROW_PATTERNS = [
     (re.compile(before, re.IGNORECASE), re.compile(written, re.IGNORECASE | re.DOTALL), hint)
     for before, written, hint in (
-        (r"\(\s*DISTINCT$", "", "aggregates of a row pattern take no DISTINCT; write ARRAY_AGG and count its values"),
         ("", "FILTER", "aggregates of a row pattern take no FILTER; write SUM(CASE WHEN … THEN x END)"),
+        ("", "OVER", "a row pattern has no window functions; its aggregates range over the rows of the match"),
+        (r"\bARRAY_AGG\s*\([^()]*$", "ORDER", "ARRAY_AGG has the values in the order of the rows; leave out ORDER BY"),
+        (r"\b(FINAL|RUNNING)$", "", "FINAL and RUNNING belong before a call; write FINAL LAST(x)"),
+        (r"(?<=[<>=])$", r"\?", "a parameter is written :name"),
+        ("", "SKIP", "write AFTER MATCH SKIP …"),
+        ("", "WITH|SHOW|OMIT", "write SHOW EMPTY MATCHES, OMIT EMPTY MATCHES or WITH UNMATCHED ROWS"),
         (r"\bEXTRACT\s*\(\s*\w+$", "FROM", "there is no EXTRACT; write year(t), month(t), day(t), hour(t) …"),
         (r"\bSELECT$", "", "a row pattern has no subqueries; join the value to the table before"),
         ("", "SEEK|INITIAL", "SEEK and INITIAL belong to row patterns in windows, which are not supported"),
@@ -174,12 +181,14 @@ _IN_ROW_PATTERNS = [
 def hint_for(before: str, written: str, accepted: set[str]) -> str | None:
     """The hint for an unexpected token of a row pattern.
 
-    >>> hint_for("MEASURES COUNT(DISTINCT ", "x", {"RPAR"})
-    'aggregates of a row pattern take no DISTINCT; write ARRAY_AGG and count its values'
+    >>> hint_for("PATTERN (A)", ";", {"DEFINE"})
+    'leave out the ;'
     """
     if written == "," and "EXCLUDE" in accepted:
         return "write A B for B directly after A, A | B for one of them"
     for words, token, hint in _IN_ROW_PATTERNS:
         if words.search(before.rstrip()) and (not token.pattern or token.fullmatch(written)):
             return hint
+    if "AS" in accepted:
+        return "write DEFINE A AS x > 0" if accepted == {"AS"} else "name the measure: LAST(x) AS y"
     return None

@@ -130,7 +130,7 @@ def _value(rng: Random, known: list[str], final: bool) -> str:
             inner = f"{prefix}{rng.choice(['FIRST', 'LAST'])}({value}, {rng.randrange(2)})"
         return f"{rng.choice(['PREV', 'NEXT'])}({inner}{rng.choice(['', ', 2', ', 0'])})"
     if kind < 0.95:
-        counted = rng.choice(["*", f"{named}.*" if named else "*", value])
+        counted = rng.choice(["*", f"{named}.*" if named else "*", value, f"DISTINCT {value}" if final else value])
         return rng.choice(
             [f"{prefix}COUNT({counted})", *(f"{prefix}{name}({value})" for name in ("SUM", "AVG", "MIN", "MAX"))]
         )

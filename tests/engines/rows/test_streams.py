@@ -151,6 +151,15 @@ def test_time_alone_completes_a_match() -> None:
     assert engine.advance(10)["query"].to_pylist() == [{"began": 1, "ended": 2}]
 
 
+def test_windows_in_the_unit_of_the_stream() -> None:
+    clause = f"{ENDS} PATTERN (A+) WITHIN 1 min"
+    found = given_out(clause, [(0, 1), (59, 1), (60, 1)], time="ts", time_unit="s")
+    assert found == [[], [], [{"began": 0, "ended": 59}], [{"began": 60, "ended": 60}]]
+    with pytest.raises(ouzel.QueryError, match="bare number") as raised:
+        ouzel.match_recognize([{"ts": 0, "v": 1}], clause)
+    assert raised.value.hint == "write a number"
+
+
 def test_row_patterns_and_queries_share_an_engine() -> None:
     engine = ouzel.Engine(
         {

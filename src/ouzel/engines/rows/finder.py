@@ -201,7 +201,8 @@ class Finder:
                 return pa.array([int(self.state[At.NUMBER])])
             here = [np.array([value], np.int64) for value in (0, start, depth + 1, 1)]
             one = Matches(here[0], here[1], here[2], here[3], positions[: depth + 1].copy())
-            return MatchView(self.plan, self.rows, one).total(expression).slice(depth, 1)
+            found = MatchView(self.plan, self.rows, one).total(expression)
+            return found.slice(len(found) - 1)
 
         frame = RowFrame(1, self.rows, lambda component: np.array([here[component]]), label, total)
         variable = int(variables[positions[depth]])

@@ -19,21 +19,34 @@ from ouzel.engines.rows.views import running_totals, visible_rows
 from ouzel.errors import LimitError
 from ouzel.lang import row_syntax
 from ouzel.runtime.expressions import evaluate
-from ouzel.runtime.values import Column, arrow, as_integers, from_engine, is_computed, join, split, to_float, valids
+from ouzel.runtime.values import (
+    Column,
+    arrow,
+    as_integers,
+    from_engine,
+    is_computed,
+    join,
+    ranks,
+    split,
+    to_float,
+    valids,
+)
 
 OVERLAPPING_ROWS_MAX = 50_000_000
 
 
 class MatchView:
-    """The rows of all matches one behind the other, and what each of them sees. An empty match has one row."""
+    """The rows of all matches one behind the other, the entries, and what is seen of them: by each entry, or with ONE
+    ROW PER MATCH by the last one of each match. An empty match has one entry."""
 
     def __init__(self, plan: RowPlan, rows: SortedRows, matches: Matches) -> None:
         self._plan = plan
         self._rows = rows
         self._matches = matches
         self._variable = np.append(plan.tables.variable, -1)
-        sizes = np.maximum(matches.length, 1)
-        self.entry_at = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+        self._is_one = plan.query.output is row_syntax.Rows.ONE
+        self._sizes = np.maximum(matches.length, 1)
+        self.entry_at = np.concatenate([np.zeros(1, np.int64), np.cumsum(self._sizes)])
         self.entries = int(self.entry_at[-1])
         self.positions = matches.positions
         self.empty = matches.length == 0
@@ -42,17 +55,24 @@ class MatchView:
             taken = np.ones(self.entries, bool)
             taken[self.entry_at[:-1][self.empty]] = False
             self.positions[taken] = matches.positions
-        self.place = np.repeat(matches.start - self.entry_at[:-1], sizes)
-        self.place += np.arange(self.entries)
         self.starts = matches.start
-        self.last_entries = self.entry_at[1:] - 1
-        self._found: dict[tuple[frozenset[int] | None, bool, int], np.ndarray] = {}
+        self._found: dict[tuple[frozenset[int] | None, bool, int, bool], np.ndarray] = {}
+
+    @cached_property
+    def place(self) -> np.ndarray:
+        """The row of each entry."""
+        place: np.ndarray = np.repeat(self.starts - self.entry_at[:-1], self._sizes)
+        place += np.arange(self.entries)
+        return place
+
+    @cached_property
+    def _match_of_entry(self) -> np.ndarray:
+        return np.repeat(np.arange(len(self._sizes)), self._sizes)
 
     @cached_property
     def match(self) -> np.ndarray:
-        """The match of each row."""
-        sizes = np.diff(self.entry_at)
-        return np.repeat(np.arange(len(sizes)), sizes)
+        """The match of each row of the output."""
+        return np.arange(len(self._sizes)) if self._is_one else self._match_of_entry
 
     def member(self, variables: frozenset[int] | None) -> np.ndarray:
         """Whether each position is of one of the variables."""
@@ -61,26 +81,28 @@ class MatchView:
             chosen[list(variables)] = True
         return chosen[self._plan.tables.variable]
 
-    def final(self, running: np.ndarray, final: bool) -> np.ndarray:
-        """For each row the value of its own, or that of the last row of its match."""
-        return running[(self.entry_at[1:] - 1)[self.match]] if final else running
+    def _shown(self, values: np.ndarray, per_match: bool) -> np.ndarray:
+        """What each row of the output sees of values of all entries, or of the last ones of matches."""
+        return values[self.match] if per_match and not self._is_one else values
 
     def rows_of(self, row: Row) -> np.ndarray:
-        """The row of the table that a row of the pattern is, for each row of a match; -1 if there is none."""
+        """The row of the table that a row of the pattern is, for each row of the output; -1 if there is none."""
+        per_match = row.final or self._is_one
         if row.variables is None and not row.first and not row.offset:
-            found = np.where(self.positions < 0, -1, self.place) if self.empty.any() else self.place
+            found = self.starts + self._matches.length - 1 if per_match else self.place
+            if self.empty.any():
+                found = np.where(self.empty if per_match else self.positions < 0, -1, found)
         else:
-            key = (row.variables, row.first, row.offset)
+            key = (row.variables, row.first, row.offset, per_match)
             if key not in self._found:
-                longest = int((self.entry_at[1:] - self.entry_at[:-1]).max(initial=1))
-                found = np.empty(self.entries, np.int64)
+                found = np.empty(len(self._sizes) if per_match else self.entries, np.int64)
                 visible_rows(
-                    Entries(self.entry_at, self._matches.start, self.positions, self.member(row.variables)), row.first,
-                    row.offset, np.empty(longest, np.int64), found,
+                    Entries(self.entry_at, self.starts, self.positions, self.member(row.variables)), row.first,
+                    row.offset, per_match, np.empty(int(self._sizes.max(initial=1)), np.int64), found,
                 )  # fmt: skip
                 self._found[key] = found
             found = self._found[key]
-        found = self.final(found, row.final)
+        found = self._shown(found, per_match)
         if row.shift:
             bounds = self._rows.bounds
             partition = self._matches.partition[self.match]
@@ -100,7 +122,7 @@ class MatchView:
         return picked(names, self._variable[position].astype(np.int64))
 
     def total(self, expression: Aggregation) -> Column:
-        """An aggregate over the visible rows."""
+        """An aggregate over the visible rows, for each row of the output."""
         if expression.function == MATCH_NUMBER:
             return arrow(self._matches.number[self.match])
         rows = self._plan.query.rows[expression.component]
@@ -114,10 +136,12 @@ class MatchView:
             # A row may have another label in another match: the values are those of entries.
             entries = entries._replace(starts=self.entry_at[:-1].copy())
         column = self._operand(operand)
+        if function == "count_distinct":
+            return arrow(self._distinct(column, rows, reads_label(operand)))
         if function == "count":
             return arrow(self._running(entries, Total.VALUES, None, _valid(column), rows.final)[1])
         if pa.types.is_null(column.type):
-            return pa.nulls(self.entries, pa.float64() if function == "avg" else pa.null())
+            return pa.nulls(len(self.match), pa.float64() if function == "avg" else pa.null())
         if function in ("min", "max"):
             kind = Total.LEAST_INT if function == "min" else Total.GREATEST_INT
             return picked(column, self._running(entries, kind, ranks_of(column), _valid(column), rows.final)[0])
@@ -126,18 +150,46 @@ class MatchView:
     def _running(
         self, entries: Entries, kind: Total, values: np.ndarray | None, valid: np.ndarray, final: bool
     ) -> tuple[np.ndarray, np.ndarray]:
-        """What `running_totals` gives for each row, or what it gives for the last row of its match."""
+        """What `running_totals` gives, for each row of the output."""
         none: np.ndarray = np.zeros(0, np.int64)
         ints, floats = none, none.astype(np.float64)
         if values is not None and values.dtype == np.float64:
             floats = values
         elif values is not None:
             ints = values
-        totals, reals = np.zeros((2, self.entries), np.int64)
-        counts = np.empty(self.entries, np.int64)
-        running_totals(entries, kind, ints, floats, np.ascontiguousarray(valid), totals, reals.view(np.float64), counts)
+        per_match = final or self._is_one
+        totals, reals, counts = np.empty((3, len(self._sizes) if per_match else self.entries), np.int64)
+        running_totals(
+            entries, kind, ints, floats, np.ascontiguousarray(valid), per_match, totals, reals.view(np.float64), counts
+        )
         found = reals.view(np.float64) if kind is Total.SUM_FLOAT else totals
-        return self.final(found, final), self.final(counts, final)
+        return self._shown(found, per_match), self._shown(counts, per_match)
+
+    def _counted(self, column: Column, rows: Rows, of_entries: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Which entries an aggregate counts, and the place of each entry's value in a column."""
+        places = np.arange(self.entries) if of_entries else self.place
+        counted = (self.positions >= 0) & _valid(column)[places]
+        counted[counted] = self.member(rows.variables)[self.positions[counted]]
+        return counted, places
+
+    def _distinct(self, column: Column, rows: Rows, of_entries: bool) -> np.ndarray:
+        """How many different values the visible rows have, for each row of the output."""
+        counted, places = self._counted(column, rows, of_entries)
+        entries = np.flatnonzero(counted)
+        values = ranks(column)[places[entries]]
+        order = np.lexsort((values, self._match_of_entry[entries]))
+        matches, values = self._match_of_entry[entries][order], values[order]
+        is_new = np.ones(len(order), bool)
+        is_new[1:] = (matches[1:] != matches[:-1]) | (values[1:] != values[:-1])
+        seen = np.zeros(self.entries + 1, np.int64)
+        seen[entries[order][is_new] + 1] = 1
+        seen = np.cumsum(seen)
+        found: np.ndarray = self._last_seen(seen, rows) - seen[self.entry_at[:-1]][self.match]
+        return found
+
+    def _last_seen(self, seen: np.ndarray, rows: Rows) -> np.ndarray:
+        """A running count of all entries, at the last entry that each row of the output sees."""
+        return seen[self.entry_at[1:]][self.match] if rows.final or self._is_one else seen[1:]
 
     def _operand(self, operand: Bound) -> Column:
         """The values that an aggregate ranges over: for every row of the table, or for every entry if they depend on
@@ -169,20 +221,17 @@ class MatchView:
         valid_bits = pa.py_buffer(np.packbits(exists, bitorder="little"))
         return pa.Array.from_buffers(kind, len(made), [valid_bits, pa.py_buffer(words)])
 
-    def lists(self, expression: Aggregation, entries: np.ndarray) -> Column:
-        """ARRAY_AGG at some entries."""
+    def lists(self, expression: Aggregation, written: np.ndarray) -> Column:
+        """ARRAY_AGG at some rows of the output."""
         rows, operand = self._plan.query.rows[expression.component], expression.operand
         assert isinstance(rows, Rows) and operand is not None
         column = self._operand(operand)
         values = from_engine(column, operand.type)
-        places = np.arange(self.entries) if reads_label(operand) else self.place
-        counted = (self.positions >= 0) & _valid(column)[places]
-        counted[counted] = self.member(rows.variables)[self.positions[counted]]
+        counted, places = self._counted(column, rows, reads_label(operand))
         flat = places[counted]
         seen = np.concatenate([np.zeros(1, np.int64), np.cumsum(counted)])
-        match = self.match[entries]
-        first = seen[self.entry_at[:-1][match]]
-        last = seen[self.entry_at[1:][match]] if rows.final else seen[entries + 1]
+        first = seen[self.entry_at[:-1]][self.match[written]]
+        last = self._last_seen(seen, rows)[written]
         sizes = last - first
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
         if offsets[-1] > OVERLAPPING_ROWS_MAX:
@@ -219,7 +268,7 @@ class _Output:
         query = self._plan.query
         view = self._view
         if query.output is row_syntax.Rows.ONE:
-            written, places = view.last_entries, view.starts
+            written, places = np.arange(len(view.starts)), view.starts
         else:
             assert isinstance(view, MatchView)
             excluded = np.append(self._plan.automaton.excluded, False)

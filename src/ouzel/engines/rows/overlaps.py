@@ -115,10 +115,6 @@ class SuffixView:
     found: np.ndarray
 
     @property
-    def last_entries(self) -> np.ndarray:
-        return np.arange(len(self.matches.start))
-
-    @property
     def starts(self) -> np.ndarray:
         return self.matches.start
 

@@ -25,11 +25,12 @@ def visible_rows(
     entries: Entries,
     first: bool,
     offset: int,
+    per_match: bool,
     found: NDArray[np.int64],
     rows: NDArray[np.int64],
 ) -> None:
-    """The row that comes `offset` after the first, or before the last, that counts; -1 if there is none. `found` is
-    scratch space for the rows of one match."""
+    """The row that comes `offset` after the first, or before the last, that counts; -1 if there is none: for each
+    entry, or for the last one of each match. `found` is scratch space for the rows of one match."""
     for match in range(entries.starts.size):
         begin = entries.begin[match]
         count = 0
@@ -38,10 +39,11 @@ def visible_rows(
             if position >= 0 and entries.member[position]:
                 found[count] = entries.starts[match] + entry - begin
                 count += 1
+            at = match if per_match else entry
             if offset < count:
-                rows[entry] = found[offset if first else count - 1 - offset]
+                rows[at] = found[offset if first else count - 1 - offset]
             else:
-                rows[entry] = -1
+                rows[at] = -1
 
 
 @kernel
@@ -51,12 +53,14 @@ def running_totals(
     ints: ReadOnly[NDArray[np.int64]],
     floats: ReadOnly[NDArray[np.float64]],
     valid: ReadOnly[NDArray[np.bool_]],
+    per_match: bool,
     totals: NDArray[np.int64],
     reals: NDArray[np.float64],
     counts: NDArray[np.int64],
 ) -> None:
-    """Up to each row, from left to right: the sum, or the first row with the least or greatest value, -1 without one;
-    and the number of values, -1 after an overflow. `valid` is empty if all rows have a value."""
+    """Up to each entry, or to the last one of each match, from left to right: the sum, or the first row with the least
+    or greatest value, -1 without one; and the number of values, -1 after an overflow. `valid` is empty if all rows have
+    a value."""
     is_extreme = kind == Total.LEAST_INT or kind == Total.GREATEST_INT
     for match in range(entries.starts.size):
         begin = entries.begin[match]
@@ -81,9 +85,10 @@ def running_totals(
                     total < 0 or (ints[row] < ints[total] if kind == Total.LEAST_INT else ints[row] > ints[total])
                 ):
                     total = row
-            totals[entry] = total
-            reals[entry] = real
-            counts[entry] = count
+            at = match if per_match else entry
+            totals[at] = total
+            reals[at] = real
+            counts[at] = count
 
 
 @kernel
