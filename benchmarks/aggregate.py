@@ -31,6 +31,7 @@ from benchmarks.aggregate_peers import duckdb_w4
 from benchmarks.aggregate_sharing import Found, never_worse, sharing, whole_answers
 from benchmarks.aggregate_streams import SEED, instances_of, mostly_first, query_text, table_of, thinned
 from benchmarks.measure import Bar, alternate, machine, markdown
+from benchmarks.report import BAR_HEADINGS
 from ouzel.engines.aggregate.matrix import MatrixCounters
 from ouzel.engines.aggregate.per_start import RowCounters
 from ouzel.engines.aggregate.scan import Counters
@@ -38,7 +39,7 @@ from ouzel.engines.aggregate.tables import CounterInstances, Way, build_counter_
 from ouzel.runtime.engine import match_without
 
 Rows = NDArray[np.int64]  # tick, group, count
-DOCS = Path(__file__).parent.parent / "docs"
+RESULTS = Path(__file__).parent / "results"
 LAST_ON_SPARK = Path(__file__).parent / "aggregate_spark.json"
 
 
@@ -391,7 +392,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.keep:
             given.keep.write_text(json.dumps(parts, indent=2) + "\n", encoding="utf-8")
     if bars:
-        print(f"\n{markdown(['bar', 'measured', 'limit', 'result'], [bar.cells() for bar in bars])}")
+        print(f"\n{markdown(BAR_HEADINGS, [bar.cells() for bar in bars])}")
     print(json.dumps({name: parts[name] for name in given.only}))
     if given.page:
         write_page(json.loads(LAST_ON_SPARK.read_text(encoding="utf-8")) | parts)
@@ -399,10 +400,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def write_page(parts: Mapping[str, Any]) -> None:
-    """docs/benchmarks-aggregate.md and its plots."""
+    """benchmarks/results/aggregate.md and its plots."""
     ordered = {name: parts[name] for name in (*PARTS, *NAMED_FIGURES) if name in parts}
     bars = [
-        Bar(one["name"], one["measured"], one["limit"], one["at_least"])
+        Bar(one["name"], one["measured"], one["limit"], one["at_least"], tuple(one["at"]))
         for part in ordered.values()
         for one in part["bars"]
     ]
@@ -416,7 +417,7 @@ def write_page(parts: Mapping[str, Any]) -> None:
         "",
         "## Bars",
         "",
-        markdown(["bar", "measured", "limit", ""], [bar.cells() for bar in bars]),
+        markdown(BAR_HEADINGS, [bar.cells() for bar in bars]),
         "",
         "## Beneath the bars",
     ]
@@ -425,14 +426,14 @@ def write_page(parts: Mapping[str, Any]) -> None:
             notes = ordered[name].get("notes", [NOTES[name]] if name in NOTES else [])
             lines += [line for note in notes for line in ("", note)]
             lines += ["", markdown(*ordered[name]["table"])]
-    folder = DOCS / "figures"
+    folder = RESULTS / "figures"
     folder.mkdir(parents=True, exist_ok=True)
     for name, figure in NAMED_FIGURES.items():
         if name in ordered:
             drawn = plot(figure, ordered[name]["table"], folder)
             lines += ["", f"## {figure.title}", "", figure.note, "", markdown(*ordered[name]["table"])]
             lines += ["", f"![{figure.title}](figures/{drawn.name})"]
-    (DOCS / "benchmarks-aggregate.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (RESULTS / "aggregate.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _between(parts: Mapping[str, Any], name: str) -> str:

@@ -26,7 +26,7 @@ os.environ["POLARS_MAX_THREADS"] = str(len(os.sched_getaffinity(0)))
 import ouzel
 from benchmarks import peers
 from benchmarks.measure import Bar, markdown
-from benchmarks.report import BAR_HEADINGS, DOCS
+from benchmarks.report import BAR_HEADINGS, RESULTS
 from benchmarks.sase_worlds import W1, W2, WINDOW, events_for
 from ouzel.kernels import jit
 from ouzel.runtime import threads as division
@@ -61,7 +61,7 @@ HEADINGS = [
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the events, three runs")
-    parser.add_argument("--page", action="store_true", help="write docs/benchmarks-all-cores.md")
+    parser.add_argument("--page", action="store_true", help="write benchmarks/results/all-cores.md")
     asked = parser.parse_args(arguments)
     events, runs = (400_000, 3) if asked.quick else (4_000_000, 9)
     rows, bars = [], []
@@ -106,7 +106,7 @@ def main(arguments: list[str] | None = None) -> int:
             "",
             tables[1],
         ]
-        (DOCS / "benchmarks-all-cores.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        (RESULTS / "all-cores.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return 0
 
 

@@ -4,7 +4,8 @@
 
 Needs apache-flink-libraries (the extra `flink`) and a Java development kit; says so and does nothing where they are
 missing. Both read the same events. Where a question means the same to both, the answers must be equal: the number of
-matches, of events in them, and the sums of their times. Prints a table, then JSON; `--page` writes docs/.
+matches, of events in them, and the sums of their times. Prints a table, then JSON; `--page` writes
+benchmarks/results/flink-cep.md.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import pyarrow.compute as pc
 from benchmarks import flink_java, flink_small
 from benchmarks.kleene_worlds import answer, stock_events, template
 from benchmarks.measure import Bar, cpu_seconds, markdown
-from benchmarks.report import DOCS, Part, Report, verdict, write_json
+from benchmarks.report import RESULTS, Part, Report, verdict, write_json
 from benchmarks.sase_worlds import W1, WINDOW, events_for
 
 IDS = 100
@@ -89,7 +90,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--runs", type=int, default=None)
     parser.add_argument("--only", nargs="*", choices=[*(one.name for one in QUESTIONS), "small"])
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--page", action="store_true", help="write docs/benchmarks-flink-cep.md")
+    parser.add_argument("--page", action="store_true", help="write benchmarks/results/flink-cep.md")
     asked = parser.parse_args(arguments)
     reason = flink_java.missing()
     if reason is not None:
@@ -105,7 +106,7 @@ def main(arguments: list[str] | None = None) -> None:
     parts = measured(questions, runs, small=not asked.only or "small" in asked.only)
     write_json("flink_cep", max((one.events for one in questions), default=0), runs, parts, asked.json)
     if asked.page:
-        write_page(DOCS / "benchmarks-flink-cep.md", runs, parts)
+        write_page(RESULTS / "flink-cep.md", runs, parts)
 
 
 def measured(questions: list[Question], runs: int, *, small: bool) -> list[Part]:

@@ -16,7 +16,7 @@ from benchmarks.kleene_worlds import answer
 
 NOTE = (
     "Each stream is written as types with their times, and values if they matter. Each step takes the events "
-    "whose type is its name. [What differs from Flink CEP](from-flink.md) explains the lines with different "
+    "whose type is its name. [What differs from Flink CEP](../../docs/from-flink.md) explains the lines with different "
     "answers."
 )
 HEADINGS = ["stream", "Flink CEP", "finds", "Ouzel", "finds"]

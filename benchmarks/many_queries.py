@@ -1,27 +1,27 @@
 """Hundreds of thousands of standing queries: Cayuga's section 5, its technical benchmark and Double-Top.
 
-    python -m benchmarks.many_queries [--quick] [--only NAME …] [--page] [--keep FILE] [--without-spark]
+    python -m benchmarks.many_queries [--quick] [--only NAME …] [--page] [--without-spark]
 
-Every run checks that all ways have the same answers. `--keep` adds what is measured to a file and writes the page from
-all that is there, so that the parts can be measured at different times; what was measured on Spark last stands in it
-until it is measured again.
+Every run checks that all ways have the same answers. `--page` replaces the parts of the page that were measured, so
+they can be measured at different times.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import many_queries_bars as parts
-from benchmarks.many_queries_patterns import binding, patterns
+from benchmarks.many_queries_patterns import binding, patterns, three_steps
+from benchmarks.many_queries_plots import plot
 from benchmarks.many_queries_rules import ranges
+from benchmarks.many_queries_updates import explosive, updates
 from benchmarks.many_queries_world import TEMPLATES, events, parameters, query_set, read
-from benchmarks.measure import Bar, markdown
-from benchmarks.report import BAR_HEADINGS, DOCS
+from benchmarks.measure import markdown
+from benchmarks.report import FIGURES, RESULTS, Part, Table, sections_of, table_of, verdict, write_page
 
-PAGE = DOCS / "benchmarks-many-queries.md"
+PAGE = RESULTS / "many-queries.md"
 
 # Name: title, what to know of it, and who measures it.
 PARTS: dict[str, tuple[str, str, Callable[[bool], parts.Found]]] = {
@@ -62,6 +62,23 @@ PARTS: dict[str, tuple[str, str, Callable[[bool], parts.Found]]] = {
         "20,000 events, about ten rules firing at each. Scanning tests all ranges that share a key, over 200 events.",
         ranges,
     ),
+    "three_steps": (
+        "Patterns of three events",
+        "As above. One by one, every fortieth pattern was measured, with a factor of 40.",
+        three_steps,
+    ),
+    "updates": (
+        "Adding and removing rules",
+        "An update adds a rule, which takes effect with the event that follows, and removes the rule that was added "
+        "before it. The rules of the table stay. In the end every second one of them is removed.",
+        updates,
+    ),
+    "explosive": (
+        "One explosive rule among others",
+        "Every event starts an instance of it that never ends, until it passes its limit and is suspended. The "
+        "others' answers are the same with it and without it, which every run checks.",
+        explosive,
+    ),
     "scale": (
         "Figure 16(a): by number of queries, uniform events",
         "20,000 events. An instance is affected if the event moves it along an edge. The cost grows with the number "
@@ -101,29 +118,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small worlds, to see that everything runs")
     parser.add_argument("--only", nargs="*", choices=list(PARTS))
-    parser.add_argument("--page", action="store_true", help=f"write {PAGE.name}")
-    parser.add_argument("--keep", type=Path, help="a file that collects the parts of the page")
+    parser.add_argument("--page", action="store_true", help=f"write benchmarks/results/{PAGE.name} after each part")
     parser.add_argument("--without-spark", action="store_true", help="leave out what is compared with Spark")
     given = parser.parse_args()
     if given.only != ["double_top"]:
         small = events(2_000)
         for name in TEMPLATES:
             read(query_set(name, parameters(100)[0], small.schema), small)
-    report = json.loads(given.keep.read_text(encoding="utf-8")) if given.keep and given.keep.exists() else {}
-    for name, (title, _, measure) in PARTS.items():
+    for name, (title, note, measure) in PARTS.items():
         if not given.only or name in given.only:
             if name == "double_top" and given.without_spark:
                 (headings, rows), bars = parts.double_top(given.quick, with_spark=False)
-                rows = _with_earlier_cells(rows, report.get(name, {}).get("rows", []))
+                rows = _with_earlier_cells(rows, table_of(sections_of(PAGE).get(title, ()))[1:])
             else:
                 (headings, rows), bars = measure(given.quick)
-            bar_cells = [bar.cells() for bar in bars]
-            report[name] = {"headings": headings, "rows": rows, "bars": bar_cells}
-            print(f"\n{title}\n\n{markdown(headings, rows)}\n\n{_verdict(bars)}", flush=True)
-            if given.keep:
-                given.keep.write_text(json.dumps(report, ensure_ascii=False), encoding="utf-8")
+            print(f"\n{title}\n\n{markdown(headings, rows)}\n\n{verdict([(title, note, ([], []), bars)])}", flush=True)
+            if given.page:
+                write_results([(title, note, (headings, rows), bars)])
     if given.page:
-        write_page(report)
+        write_results([])
 
 
 def _with_earlier_cells(rows: list[list[str]], earlier: list[list[str]]) -> list[list[str]]:
@@ -136,12 +149,7 @@ def _with_earlier_cells(rows: list[list[str]], earlier: list[list[str]]) -> list
     return [[cell(row, place) for place in range(len(row))] for row in rows]
 
 
-def _verdict(bars: list[Bar]) -> str:
-    return markdown(BAR_HEADINGS, [bar.cells() for bar in bars]) if bars else ""
-
-
-WORKLOAD = """## The workload
-
+WORKLOAD = """\
 Five templates over one stream of eight attributes, by Table 2 of the paper (CESAR 5.1): four discrete attributes with
 100 values, four continuous ones, two equalities and two ranges a step, 25 ranges of selectivity 0.7, three steps,
 Zipf 1, 1 and 0.8, DUR at most 20. The paper leaves these points open; the generator decides them:
@@ -158,33 +166,21 @@ Zipf 1, 1 and 0.8, DUR at most 20. The paper leaves these points open; the gener
   10,000 events have 694 answers."""
 
 
-def write_page(report: dict[str, dict[str, list[list[str]]]]) -> None:
-    """The page, from the parts that were measured."""
-    from benchmarks.many_queries_plots import plot
-
-    bars = [cells for name in PARTS if name in report for cells in report[name]["bars"]]
-    lines = [
+def write_results(measured: list[Part]) -> None:
+    """The page, with parts that were measured now."""
+    about = (
         "# Cayuga's experiments, measured",
         "",
-        "Written by `python -m benchmarks.many_queries --page`, which may have measured its parts at different "
-        "times (`--keep`): one thread, CPU time, ratios within one part. Absolute rates depend on the machine "
+        "Written by `python -m benchmarks.many_queries --page`, part by part (`--only`): one thread, CPU time, ratios "
+        "within one part. All rates and ratios are per core. Absolute rates depend on the machine "
         "and its load; ratios depend on them much less. All methods are checked to give the same answers.",
-        "",
-        "## Bars",
-        "",
-        markdown(BAR_HEADINGS, bars),
-        "",
-        WORKLOAD,
-    ]
-    for name, (title, note, _) in PARTS.items():
-        if name not in report:
-            continue
-        headings, rows = [str(one) for one in report[name]["headings"]], report[name]["rows"]
-        lines += ["", f"## {title}", "", note, "", markdown(headings, rows)]
-        drawn = plot(name, title, headings, rows, DOCS / "figures")
-        if drawn is not None:
-            lines += ["", f"![{title}](figures/{drawn.name})"]
-    PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    )
+    names = {title: name for name, (title, _, _) in PARTS.items()}
+
+    def drawn(title: str, table: Table) -> Path | None:
+        return plot(names[title], title, *table, FIGURES)
+
+    write_page(PAGE, about, measured, names, texts=[("The workload", [WORKLOAD])], plot=drawn)
 
 
 if __name__ == "__main__":

@@ -148,3 +148,33 @@ def patterns(quick: bool) -> Found:
         rows.append([kind, *cells, f"{micros[1] / micros[0]:.1f}"])
     headings = ["queries that are", "queries", "of them merged", "answers", "in a set, µs an event"]
     return ([*headings, "one engine each, µs an event", "factor"], rows), []
+
+
+def three_steps(quick: bool) -> Found:
+    """Very many patterns of three events with different constants, against some of them one by one."""
+    count, sample, events = (500, 50, 2_000) if quick else (10_000, 250, 4_000)
+    table = _events(events)
+    batches = [table.slice(start, 1_000) for start in range(0, events, 1_000)]
+    texts = _long_thresholds(count)
+    held = ouzel.QuerySet(schema=table.schema)
+    adding, _ = cpu_seconds(lambda: held.add_table([{"id": k, "query": text} for k, text in enumerate(texts)]))
+    building, _ = cpu_seconds(held.explain)
+    found: dict[int, int] = {}
+
+    def run() -> None:
+        for answers in (*(held.push(batch) for batch in batches), held.finish()):
+            for name, answer in answers.items():
+                found[name] = found.get(name, 0) + answer.num_rows
+
+    seconds, _ = cpu_seconds(run)
+    chosen = range(0, count, count // sample)
+    alone, same = _one_by_one([texts[k] for k in chosen], batches)
+    assert same == sum(found.get(k, 0) for k in chosen), "a set answers as its queries one by one"
+    alone *= count / len(chosen)
+    assert held.statistics["alone"] == 0
+    micros = [1e6 * taken / events for taken in (seconds, alone)]
+    bars = [Bar(f"{count:,} patterns of three events: one by one to a set", micros[1] / micros[0], 20, at_least=True)]
+    cells = [f"{count:,}", f"{sum(found.values()):,}", f"{adding:.1f}", f"{building:.1f}"]
+    cells += [f"{one:,.0f}" for one in micros]
+    headings = ["patterns", "answers", "adding, s", "building, s", "in a set, µs an event"]
+    return ([*headings, "one engine each, µs an event", "factor"], [[*cells, f"{micros[1] / micros[0]:.1f}"]]), bars

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 import ouzel
 from benchmarks.measure import Bar, alternate, markdown
-from benchmarks.report import DOCS, Part, Report, verdict
+from benchmarks.report import RESULTS, Part, Report, verdict
 
 # One core is compared with one core; polars reads this when it is imported.
 os.environ.setdefault("POLARS_MAX_THREADS", "1")
@@ -216,7 +216,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="small tables, to see that everything runs")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--only", nargs="*", choices=PARTS)
-    parser.add_argument("--page", action="store_true", help="write docs/benchmarks-match-recognize.md")
+    parser.add_argument("--page", action="store_true", help="write benchmarks/results/match-recognize.md")
     asked = parser.parse_args(arguments)
     report = Report(asked.only)
     for name, (title, measure) in PARTS.items():
@@ -240,7 +240,7 @@ def write_page(parts: list[Part], runs: int) -> None:
     ]
     for title, note, table, _ in parts:
         lines += ["", f"## {title}", "", note, "", markdown(*table)]
-    (DOCS / "benchmarks-match-recognize.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (RESULTS / "match-recognize.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import gc
 import os
 import platform
@@ -10,7 +11,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 # One core is compared with one core; `all_cores` gives the number of threads itself.
@@ -25,6 +28,7 @@ class Bar:
     measured: float
     limit: float
     at_least: bool
+    at: tuple[str, str] = field(default_factory=lambda: measured_at())  # the date and the last commit
 
     @property
     def passed(self) -> bool:
@@ -34,8 +38,18 @@ class Bar:
         return {**asdict(self), "measured": round(self.measured, 3), "passed": self.passed}
 
     def cells(self) -> list[str]:
+        """A row of a table of bars."""
         sense = "at least" if self.at_least else "at most"
-        return [self.name, f"{self.measured:.2f}", f"{sense} {self.limit:g}", "PASS" if self.passed else "FAIL"]
+        cells = [self.name, f"{self.measured:.2f}", f"{sense} {self.limit:g}", "PASS" if self.passed else "FAIL"]
+        return [*cells, *self.at]
+
+
+@cache
+def measured_at() -> tuple[str, str]:
+    """The date, and the last commit of the sources."""
+    folder = Path(__file__).parent
+    found = subprocess.run(["git", "rev-parse", "--short=7", "HEAD"], cwd=folder, capture_output=True, text=True)
+    return datetime.datetime.now(datetime.UTC).date().isoformat(), found.stdout.strip() or "none"
 
 
 class Times(dict[str, float]):

@@ -1,9 +1,9 @@
-"""All benchmarks in one run, and the page that leads to their results: `make bench`.
+"""All benchmarks in one run, and the page for users: `make bench`.
 
     python -m benchmarks.pages [--quick] [--only sase aggregate …] [--assemble]
 
-Each benchmark measures, checks its answers and writes its own page where it has one; what fails is told and does not
-stop the others. `--assemble` measures nothing and only writes docs/benchmarks.md from the pages that are there.
+Each benchmark measures, checks its answers and writes its tables into benchmarks/results/; a benchmark that fails does
+not stop the others. `--assemble` measures nothing and only writes docs/benchmarks.md and its chart from these tables.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+from benchmarks.measure import markdown
+from benchmarks.report import RESULTS, sections_of, table_of
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -65,6 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
     # A quick run is no result.
     if not asked.quick:
         PAGE.write_text(assembled(), encoding="utf-8")
+        draw(comparisons())
     if failed:
         print(f"failed: {', '.join(failed)}")
     return 1 if failed else 0
@@ -88,31 +92,160 @@ def run(benchmark: Benchmark, quick: bool) -> bool:
     return done.returncode == 0
 
 
+@dataclass(frozen=True)
+class Rival:
+    """Bars that compare with another system: their page, a pattern whose group is the question, and the stream."""
+
+    page: str
+    bar: str
+    system: str
+    stream: str
+
+
+RIVALS = (
+    Rival("sase", r"(W\d, .*), over the Python loop", "a Python loop", "4,000,000 events"),
+    Rival("sase", r"(W\d, .*), over DuckDB", "DuckDB", "4,000,000 events"),
+    Rival("aggregate", r"(W4) against a Python loop(, .*)", "a Python loop", "at most 2,000,000 events"),
+    Rival("aggregate", r"(W4) against DuckDB(, .*)", "DuckDB", "at most 2,000,000 events"),
+    Rival("spark-batch", r"(.*): less CPU than Spark SQL", "Spark SQL", "2,500,000 to 10,000,000 events"),
+    Rival("match-recognize", r"(V shapes): DuckDB's .*", "DuckDB", "2,000,000 rows"),
+    Rival("match-recognize", r"(V shapes): polars .*", "polars", "2,000,000 rows"),
+    Rival("flink-cep", r"(.*): Flink's CPU time over Ouzel's, equal answers", "Flink CEP", ""),
+)
+HEADINGS = ["question", "beside", "stream", "times as fast, per core", "date", "commit"]
+
+
+def comparisons() -> list[list[str]]:
+    """A row for each bar that compares with another system, and for polars, which has no bars."""
+    rows = []
+    ends = table_of(sections_of(RESULTS / "sase.md")["End to end"])
+    when = _bars(RESULTS / "sase.md")[0][4:6]
+    for row in ends[1:]:
+        ratio = row[ends[0].index("polars")].partition("(")[2].removesuffix("x)")
+        rows.append([f"{row[0]}, {row[1]} ids", "polars", "4,000,000 events", ratio, *when])
+    for rival in RIVALS:
+        for bar in _bars(RESULTS / f"{rival.page}.md"):
+            if found := re.fullmatch(rival.bar, bar[0]):
+                question = "".join(found.groups())
+                stream = rival.stream or _flink_stream(question)
+                rows.append([question, rival.system, stream, f"{float(bar[1]):.1f}", *bar[4:6]])
+    return rows
+
+
+def _flink_stream(question: str) -> str:
+    about, _, window = question.rpartition(", W = ")
+    for row in table_of(sections_of(RESULTS / "flink-cep.md")["Side by side"])[1:]:
+        if row[:2] == [about, window]:
+            return f"{row[2]} events"
+    raise AssertionError(f"{question} is not on the page of Flink")
+
+
+def _on_all_cores() -> list[list[str]]:
+    """Times by the clock on all cores, and the ratios of the peers."""
+    tables = [table_of(lines) for lines in _blocks(RESULTS / "all-cores.md")]
+    heading, *rows = next(table for table in tables if table and table[0][0] == "query")
+    mine, *theirs = (heading.index(name) for name in ("all cores, ms", "DuckDB, all cores", "polars, all cores"))
+
+    def ratio(row: list[str], column: int) -> str:
+        return f"{float(row[column]) / float(row[mine]):.1f}" if row[column] else ""
+
+    return [[row[0], row[mine], *(ratio(row, column) for column in theirs)] for row in rows]
+
+
+def _blocks(page: Path) -> list[list[str]]:
+    return [block.splitlines() for block in page.read_text(encoding="utf-8").split("\n\n")]
+
+
 def assembled() -> str:
-    """The page: how it was measured, the bars of every benchmark, and where the rest stands."""
+    """The page for users: beside other systems, on all cores, and where the rest is."""
+    rows = comparisons()
     lines = [
         "# Benchmarks",
         "",
-        "Written by `make bench` from the pages of the benchmarks. Each benchmark checks its answers on every "
-        "run. It compares the CPU time of alternating runs, as the median of ratios: absolute rates depend on "
-        "the machine and its load, ratios depend on them much less.",
+        "Written by `make bench` from the tables in `benchmarks/results/`. Each benchmark checks its answers on every "
+        "run, and compares the CPU time of alternating runs in one process or one script: absolute rates depend on the "
+        "machine and its load, ratios depend on them much less. Dates and commits are those at which a row was "
+        "recorded.",
         "",
         f"This page was written on {platform.system()} ({platform.machine()}, {os.cpu_count()} cores) with "
         f"Python {platform.python_version()} and {versions()}. `make bench` runs all benchmarks, `make bench "
         'ARGS="--only sase"` one of them, `make bench ARGS="--quick"` a small version of each. A benchmark '
         "whose peers are not installed is skipped with a message.",
+        "",
+        "## Beside other systems, per core",
+        "",
+        "One thread each: the CPU time of the other system divided by that of Ouzel. From an Arrow table to an Arrow "
+        "table of all answers; the Python loop reads tuples that are ready. W1 is a sequence of three events with "
+        "one equal attribute, W2 has a negation in the middle, W4 counts sequences of four. The streams of W1 and W2 "
+        "have one attribute, those of the paper have five. Spark: the CPU time of the JVM and all Python workers. The "
+        "ratios with Flink CEP hold for the sizes of streams that are given, and only one of these has several million "
+        "events: they grow with the window and change with the size. Flink's condition on the previous price reads "
+        "the whole repetition; an expert would keep the last price, which was not measured.",
+        "",
+        markdown(HEADINGS, rows),
+        "",
+        "![Ratios beside other systems](figures/beside-others.svg)",
+        "",
+        "## The same on all cores",
+        "",
+        f"By the clock, on {_cores()} cores. Cores share memory, so the gain is less than the number of cores.",
+        "",
+        markdown(["query", "Ouzel, ms", "DuckDB's time, of Ouzel's", "polars' time, of Ouzel's"], _on_all_cores()),
+        "",
+        "## All results",
+        "",
+        "The files have all tables, how they were measured, and targets of our own, with those that are missed.",
+        "",
+        markdown(["file", "what it measures", "targets reached"], _all_results()),
     ]
-    for benchmark in BENCHMARKS:
-        page = _page(benchmark)
-        lines += ["", f"## {benchmark.name.replace('_', ' ')}", "", _sentence(benchmark.about)]
-        if page is None:
-            lines += ["", f"No page yet: `python -m benchmarks.{benchmark.name}` prints the results."]
-            continue
-        lines[-1] += f" [All figures]({page.name})."
-        bars = _bars(page.read_text(encoding="utf-8"))
-        if bars:
-            lines += ["", *bars]
     return "\n".join(lines) + "\n"
+
+
+def _cores() -> str:
+    found = re.search(r"(\d+) cores, load", (RESULTS / "all-cores.md").read_text(encoding="utf-8"))
+    assert found is not None, "the page says on how many cores it was measured"
+    return found[1]
+
+
+def _all_results() -> list[list[str]]:
+    rows = []
+    for benchmark in BENCHMARKS:
+        page = RESULTS / f"{benchmark.name.replace('_', '-')}.md"
+        if page.exists():
+            bars = _bars(page)
+            reached = f"{sum(row[3] == 'PASS' for row in bars)} of {len(bars)}"
+            rows.append([f"`benchmarks/results/{page.name}`", _sentence(benchmark.about), reached])
+        else:
+            rows.append([f"`python -m benchmarks.{benchmark.name}` prints them", _sentence(benchmark.about), ""])
+    return rows
+
+
+def _bars(page: Path) -> list[list[str]]:
+    """The rows of the first table of bars of a page."""
+    tables = (table_of(lines) for lines in _blocks(page))
+    return next((table[1:] for table in tables if table and table[0][0] == "bar"), [])
+
+
+def draw(rows: list[list[str]]) -> None:
+    """The ratios as bars, on a logarithmic scale."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    drawn, axes = pyplot.subplots(figsize=(7, 0.28 * len(rows) + 1))
+    systems = list(dict.fromkeys(row[1] for row in rows))
+    for place, row in enumerate(reversed(rows)):
+        axes.barh(place, float(row[3]), color=f"C{systems.index(row[1])}")
+    axes.set_yticks(range(len(rows)), [f"{row[0]}, {row[1]}" for row in reversed(rows)], fontsize=7)
+    axes.set_xscale("log")
+    axes.axvline(1, color="black", linewidth=0.8)
+    axes.set_xlabel("times as fast, per core")
+    drawn.tight_layout()
+    # No date and no random ids: the file changes only where the ratios do.
+    matplotlib.rcParams["svg.hashsalt"] = "ouzel"
+    drawn.savefig(DOCS / "figures" / "beside-others.svg", metadata={"Date": None})
+    pyplot.close(drawn)
 
 
 def versions() -> str:
@@ -125,25 +258,8 @@ def versions() -> str:
     return ", ".join(found)
 
 
-def _page(benchmark: Benchmark) -> Path | None:
-    for name in (benchmark.name, benchmark.name.replace("_", "-")):
-        if (DOCS / f"benchmarks-{name}.md").exists():
-            return DOCS / f"benchmarks-{name}.md"
-    return None
-
-
 def _sentence(text: str) -> str:
     return text[0].upper() + text[1:] + "."
-
-
-def _bars(text: str) -> list[str]:
-    """The first table of a page that holds bars.
-
-    >>> _bars("# A\\n\\n| bar | measured |\\n| --- | --- |\\n| x | 1 |\\n\\nMore.")
-    ['| bar | measured |', '| --- | --- |', '| x | 1 |']
-    """
-    found = re.search(r"^\| bar .*(?:\n\|.*)*", text, re.MULTILINE)
-    return found[0].splitlines() if found else []
 
 
 if __name__ == "__main__":

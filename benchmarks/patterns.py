@@ -5,7 +5,7 @@ what they are made of.
 
 All figures are ratios of CPU time within one run. Every answer is checked: readings against the queries that they mean,
 bounded repetitions against binomial coefficients, contiguity by step against the strategy that it equals, `order=`
-against the order of arrival. `--page` writes docs/benchmarks-patterns.md.
+against the order of arrival. `--page` writes benchmarks/results/patterns.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import pyarrow as pa
 import ouzel
 from benchmarks import sase_worlds, small_pushes
 from benchmarks.measure import Bar, alternate, markdown
-from benchmarks.report import DOCS, Part, Report, verdict
+from benchmarks.report import RESULTS, Part, Report, verdict
 
 Found = tuple[tuple[list[str], list[list[str]]], list[Bar]]
 # A pattern and the linear patterns that it means.
@@ -209,7 +209,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="a tenth of the events, three runs")
     parser.add_argument("--runs", type=int, default=None)
     parser.add_argument("--only", nargs="*", choices=PARTS)
-    parser.add_argument("--page", action="store_true", help="write docs/benchmarks-patterns.md")
+    parser.add_argument("--page", action="store_true", help="write benchmarks/results/patterns.md")
     asked = parser.parse_args(arguments)
     runs = asked.runs or (3 if asked.quick else 5)
     count = 20_000 if asked.quick else 200_000
@@ -235,7 +235,7 @@ def write_page(parts: list[Part], runs: int) -> None:
     ]
     for title, note, table, _ in parts:
         lines += ["", f"## {title}", "", note, "", markdown(*table)]
-    (DOCS / "benchmarks-patterns.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (RESULTS / "patterns.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python -m benchmarks.probabilistic [--quick] [--runs N] [--json FILE] [--page]
 
 Fixed seeds, one warm-up, medians of alternating runs, ratios of CPU time within one run. Every part checks its answers.
-Prints readable tables, then JSON; `--page` writes the tables and the calibration plot into docs/.
+Prints readable tables, then JSON; `--page` writes the tables and the calibration plot into benchmarks/results/.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ import pyarrow as pa
 import ouzel
 from benchmarks.lossy_shop import PATTERN, RETURN, WITHOUT_GATE, LossyShop, lossy_shop, model_of
 from benchmarks.measure import Bar, alternate, machine, markdown
+from benchmarks.report import BAR_HEADINGS
 from ouzel.loss import Exponential
 from ouzel.runtime.engine import match_without
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+RESULTS = Path(__file__).parent / "results"
 LOSSES = (0.01, 0.05, 0.1)
 BIN_WIDTH, BIN_MIN = 0.1, 1_000
 
@@ -34,7 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="fewer events, three runs")
     parser.add_argument("--runs", type=int, default=None)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--page", action="store_true", help="write docs/benchmarks-probabilistic.md and its plot")
+    parser.add_argument("--page", action="store_true", help="write benchmarks/results/probabilistic.md and its plot")
     asked = parser.parse_args(arguments)
     runs = asked.runs or (3 if asked.quick else 5)
     items, events = (100_000, 200_000) if asked.quick else (400_000, 1_000_000)
@@ -50,7 +51,7 @@ def main(arguments: list[str] | None = None) -> None:
         bounds(events // 10, runs),
     ]
     bars = [bar for _, _, found in parts for bar in found]
-    verdict = markdown(["bar", "measured", "limit", ""], [bar.cells() for bar in bars])
+    verdict = markdown(BAR_HEADINGS, [bar.cells() for bar in bars])
     for title, table, _ in parts:
         print(f"\n## {title}\n\n{table}")
     print(f"\n{verdict}\n")
@@ -252,18 +253,18 @@ def write_page(parts: list[Part], verdict: str, bins: dict[float, list[Bin]]) ->
     axes.set_xlabel("probability, mean of the bin")
     axes.set_ylabel("share of matches that are true")
     axes.legend()
-    DOCS.mkdir(exist_ok=True)
-    figure.savefig(DOCS / "calibration.svg")
+    RESULTS.mkdir(exist_ok=True)
+    figure.savefig(RESULTS / "figures" / "calibration.svg")
     sections = "\n\n".join(f"## {title}\n\n{table}" for title, table, _ in parts)
     page = (
         "# Incomplete streams, measured\n\n"
         "Written by `python -m benchmarks.probabilistic --page`. The shop, its readers and their losses are\n"
         "seeded, so the true matches are known. Ratios are of CPU time within one run.\n\n"
-        f"{verdict}\n\n{sections}\n\n![calibration](calibration.svg)\n\n"
+        f"{verdict}\n\n{sections}\n\n![calibration](figures/calibration.svg)\n\n"
         "If the query has no gate, the model is wrong: the gap before the exit lacks the way to the gate, and the\n"
         "counter is due after the aisle.\n"
     )
-    (DOCS / "benchmarks-probabilistic.md").write_text(page, encoding="utf-8")
+    (RESULTS / "probabilistic.md").write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

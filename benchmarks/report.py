@@ -1,18 +1,25 @@
-"""What a benchmark with several parts tells: tables as soon as they are there, then JSON."""
+"""What a benchmark with several parts writes: tables as soon as they are there, JSON, and a page of results.
+
+A page keeps what was measured before: a part that is measured again replaces its section and its bars, and every bar
+has the date and the commit at which it was measured.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
+import re
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import Bar, machine, markdown
+from benchmarks.measure import Bar, machine, markdown, measured_at
 
-DOCS = Path(__file__).parent.parent / "docs"
-BAR_HEADINGS = ["bar", "measured", "limit", ""]
+RESULTS = Path(__file__).parent / "results"
+FIGURES = RESULTS / "figures"
+BAR_HEADINGS = ["bar", "measured", "limit", "", "date", "commit"]
+Table = tuple[list[str], list[list[str]]]
 # Title, note, table, bars.
-Part = tuple[str, str, tuple[list[str], list[list[str]]], list[Bar]]
+Part = tuple[str, str, Table, list[Bar]]
 
 
 class Report:
@@ -54,3 +61,71 @@ def write_json(benchmark: str, events: int, runs: int, parts: Collection[Part], 
         file.write_text(text + "\n", encoding="utf-8")
     else:
         print(text)
+
+
+# ── Pages ──────────────────────────────────────────────────────────────────────────────────────────
+
+BARS = "Bars"
+_CELL = re.compile(r"(?<!\\)\|")
+
+
+def table_of(lines: Iterable[str]) -> list[list[str]]:
+    """The first table among some lines: its heading and its rows, as cells.
+
+    >>> table_of(["Before.", "| a | b |", "| - | - |", "| 1 | x \\\\| y |", "", "| c |"])
+    [['a', 'b'], ['1', 'x \\\\| y']]
+    """
+    rows: list[list[str]] = []
+    for line in lines:
+        if line.startswith("|"):
+            rows.append([cell.strip() for cell in _CELL.split(line)[1:-1]])
+        elif rows:
+            break
+    return [rows[0], *rows[2:]] if rows else []
+
+
+def sections_of(path: Path) -> dict[str, list[str]]:
+    """The lines of a page by the heading before them; '' has those before the first one."""
+    found: dict[str, list[str]] = {"": []}
+    title = ""
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        if line.startswith("## "):
+            title = line.removeprefix("## ")
+            found[title] = []
+        else:
+            found[title].append(line)
+    return found
+
+
+def write_page(
+    path: Path,
+    about: Collection[str],
+    parts: Collection[Part],
+    titles: Iterable[str],
+    *,
+    texts: Iterable[tuple[str, Collection[str]]] = (),
+    plot: Callable[[str, Table], Path | None] = lambda title, table: None,
+) -> None:
+    """Write a page: what it is about, all bars, and a section for each part in the order of `titles`.
+
+    Parts that were not measured now stay as they are. `texts` are sections without measurements, which come first.
+    """
+    sections = sections_of(path)
+    bars = {row[0]: row for row in table_of(sections.get(BARS, ()))[1:]}
+    for title, note, table, found in parts:
+        date, commit = measured_at()
+        lines = ["", note, "", markdown(*table)]
+        drawn = plot(title, table)
+        if drawn is not None:
+            lines += ["", f"![{title}](figures/{drawn.name})"]
+        sections[title] = [*lines, "", f"Measured on {date} at {commit}.", ""]
+        bars |= {bar.name: bar.cells() for bar in found}
+    lines = [*about, "", f"## {BARS}", "", markdown(BAR_HEADINGS, list(bars.values()))]
+    for title, written in texts:
+        lines += ["", f"## {title}", "", *written]
+    for title in titles:
+        if title in sections:
+            lines += ["", f"## {title}", *sections[title]]
+            while not lines[-1]:
+                lines.pop()
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")

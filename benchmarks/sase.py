@@ -4,7 +4,7 @@
 
 Fixed seeds, 4 M events, one warm-up, medians of 5 alternating runs, ratios of CPU time within one run. Every part
 checks its matches against the oracle on a sample and against a count that is computed another way on the whole. Prints
-readable tables, then JSON; `--page` writes the tables and plots into docs/.
+readable tables, then JSON; `--page` writes the tables and plots into benchmarks/results/.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
+from functools import partial
 from pathlib import Path
 
 # One core for everybody; read when the libraries are loaded.
@@ -21,8 +22,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pyarrow as pa
 
 from benchmarks import sase_bars, sase_figures
-from benchmarks.measure import markdown
-from benchmarks.report import DOCS, Part, Report, verdict, write_json
+from benchmarks.report import FIGURES, RESULTS, Part, Report, write_json, write_page
 
 PARTS = ("kernel", "peers", "matches", "growth", "start", "snapshots", "figures")
 
@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--runs", type=int, default=None)
     parser.add_argument("--only", nargs="*", choices=PARTS)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--page", action="store_true", help="write docs/benchmarks-sase.md and its plots")
+    parser.add_argument("--page", action="store_true", help="write benchmarks/results/sase.md and its plots")
     asked = parser.parse_args(arguments)
     events = asked.events or (400_000 if asked.quick else 4_000_000)
     runs = asked.runs or (3 if asked.quick else 5)
@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> None:
     parts = measured(events, runs, asked.only)
     write_json("sase", events, runs, parts, asked.json)
     if asked.page:
-        write_page(DOCS / "benchmarks-sase.md", events, runs, parts)
+        write_results(events, runs, parts)
 
 
 def measured(events: int, runs: int, only: list[str] | None) -> list[Part]:
@@ -58,7 +58,8 @@ def measured(events: int, runs: int, only: list[str] | None) -> list[Part]:
     if report.wants("peers"):
         note = (
             "From an Arrow table with string types to an Arrow table with all matches; the loop runs over "
-            "tuples. One thread each. In brackets: Ouzel's rate divided by the peer's."
+            "tuples. One thread each. In brackets: Ouzel's rate divided by the peer's. The stream has one attribute; "
+            "that of the paper has five, of which the queries read one."
         )
         report.add("End to end", note, lambda: sase_bars.peer_bars(events, runs))
     if report.wants("matches"):
@@ -87,26 +88,22 @@ def measured(events: int, runs: int, only: list[str] | None) -> list[Part]:
     return report.parts
 
 
-def write_page(path: Path, events: int, runs: int, parts: list[Part]) -> None:
-    lines = [
+TITLES = ("The kernel alone", "End to end", "Many matches", "Growth with length and window", "Start-up", "Snapshots")
+
+
+def write_results(events: int, runs: int, parts: list[Part]) -> None:
+    about = (
         "# SASE's experiments, measured",
         "",
         f"Written by `python -m benchmarks.sase --page`: {events:,} events, one thread, medians of {runs} "
-        "alternating runs, ratios of CPU time within one run. Absolute rates depend on the machine and its "
+        "alternating runs, ratios of CPU time within one run. All rates and ratios are per core; "
+        "`benchmarks/results/all-cores.md` has the same with all cores. Absolute rates depend on the machine and its "
         "load; ratios depend on them much less. Every run checks its matches against the oracle on a sample, "
         "and against a count from another algorithm on the whole stream.",
-        "",
-        "## Bars",
-        "",
-        verdict(parts),
-    ]
-    (path.parent / "figures").mkdir(parents=True, exist_ok=True)
-    for title, note, table, _ in parts:
-        lines += ["", f"## {title}", "", note, "", markdown(*table)]
-        plot = sase_figures.plot(title, table, path.parent / "figures")
-        if plot is not None:
-            lines += ["", f"![{title}](figures/{plot.name})"]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    )
+    titles = (*TITLES, *(figure.title for figure in sase_figures.FIGURES))
+    plot = partial(sase_figures.plot, folder=FIGURES)
+    write_page(RESULTS / "sase.md", about, parts, titles, plot=plot)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 
 `--old` is a checkout to compare with. Both are measured in processes of their own, in turns; a rate is the best of the
 runs by CPU time. Every run must give the rows that one `match` of the checkout itself gives. `--page` measures pushes
-with order="arrival" and the latency of a million events, too, and writes docs/benchmarks-small-pushes.md.
+with order="arrival" and the latency of a million events, too, and writes benchmarks/results/small-pushes.md.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def write_page(runs: int) -> None:
     """Measure the rates by engine, form and size, what an order costs, and the latency of a million events."""
     # The other checkout may lack these.
     from benchmarks.measure import Bar, markdown
-    from benchmarks.report import BAR_HEADINGS, DOCS
+    from benchmarks.report import BAR_HEADINGS, RESULTS
     from ouzel.kernels import jit
 
     bars: list[Bar] = []
@@ -255,7 +255,7 @@ def write_page(runs: int) -> None:
     ]
     text = "\n".join(lines) + "\n"
     print(text)
-    (DOCS / "benchmarks-small-pushes.md").write_text(text, encoding="utf-8")
+    (RESULTS / "small-pushes.md").write_text(text, encoding="utf-8")
 
 
 def show(engine: str, form: str, size: int, new: float, old: float, wanted: float) -> None:

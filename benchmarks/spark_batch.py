@@ -331,7 +331,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", nargs="*", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--quick", action="store_true", help="a million events, three runs")
     parser.add_argument("--keep", type=Path, help="a file that collects the parts")
-    parser.add_argument("--page", action="store_true", help="write docs/benchmarks-spark-batch.md from the parts")
+    parser.add_argument("--page", action="store_true", help="write benchmarks/results/spark-batch.md from the parts")
     given = parser.parse_args(arguments)
     if given.quick:
         given.events, given.runs = 1_000_000, 3

@@ -10,7 +10,7 @@ from benchmarks.measure import Bar, markdown
 from benchmarks.report import BAR_HEADINGS
 from benchmarks.spark_batch_ways import FUNNEL, HOT, KEYLESS, NEGATED, SELECTIVE, VIEWS, VISIT
 
-PAGE = Path(__file__).parent.parent / "docs" / "benchmarks-spark-batch.md"
+PAGE = Path(__file__).parent / "results" / "spark-batch.md"
 HEADINGS = ["way", "CPU s", "of it Python s", "wall s"]
 
 TEXT = """# Spark batches, measured

@@ -8,8 +8,8 @@ stateful way are compared with a count that shares no code with the engine.
 
     python -m benchmarks.spark_stream [--rows 500000] [--batches 8] [--warm 3] [--only ways,keys,state,skew] [--quick]
 
-`--page` writes docs/benchmarks-spark-stream.md. With `--json FILE` parts that an earlier run left in the file are told
-too, so that each part can be measured when the machine is quiet.
+`--page` writes benchmarks/results/spark-stream.md. With `--json FILE` parts that an earlier run left in the file are
+shown too, so that each part can be measured when the machine is quiet.
 """
 
 from __future__ import annotations

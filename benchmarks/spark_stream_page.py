@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.measure import Bar, markdown
 from benchmarks.report import BAR_HEADINGS
 
-PAGE = Path(__file__).parent.parent / "docs" / "benchmarks-spark-stream.md"
+PAGE = Path(__file__).parent / "results" / "spark-stream.md"
 PARTS = ("ways", "keys", "state", "skew")
 HEADINGS = ["part", "way", "open events", "CPU µs/row", "mean", "seconds/batch", "checkpoint MB/batch"]
 # By part and way.

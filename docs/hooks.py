@@ -23,11 +23,11 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def on_config(config: Any) -> Any:
-    """Pages that the navigation does not name find their place: benchmarks beside each other, the rest with queries."""
+    """Pages that the navigation does not name are listed with queries."""
     folder = Path(config["docs_dir"])
     named = set(re.findall(r"[\w/-]+\.md", str(config["nav"])))
     sections = {title: pages for entry in config["nav"] for title, pages in entry.items()}
     for page in sorted(folder.glob("*.md")):
         if page.name not in named:
-            sections["Benchmarks" if page.name.startswith("benchmarks-") else "Queries"].append(page.name)
+            sections["Queries"].append(page.name)
     return config

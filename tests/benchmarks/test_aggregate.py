@@ -33,9 +33,9 @@ def test_the_page_is_written_from_parts(tmp_path: Path, monkeypatch: pytest.Monk
     written = tmp_path / "part.json"
     few = ["--events", "3000", "--runs", "1", "--keep", str(written)]
     aggregate.main([*few, "--only", "sharing", "a-seq-15"])
-    monkeypatch.setattr(aggregate, "DOCS", tmp_path)
+    monkeypatch.setattr(aggregate, "RESULTS", tmp_path)
     aggregate.main([*few, "--only", "a-seq-16b", "--page"])
-    page = (tmp_path / "benchmarks-aggregate.md").read_text(encoding="utf-8")
+    page = (tmp_path / "aggregate.md").read_text(encoding="utf-8")
     assert "## A-Seq 16b" in page and "20 queries with a common prefix of 6" in page
     # What takes longest is kept from before.
     assert "W4 against Spark SQL" in page and "medians of 1 alternating runs (3 of spark)" in page

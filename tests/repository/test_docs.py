@@ -76,5 +76,5 @@ def test_benchmarks_are_skipped_visibly_and_gathered(capsys: pytest.CaptureFixtu
     assert pages.run(pages.Benchmark("sase", "…", ("no_such_peer",)), quick=True)
     assert "sase: SKIPPED, without no_such_peer" in capsys.readouterr().out
     made = pages.assembled()
-    assert "[All figures](benchmarks-sase.md)" in made and "| bar " in made
+    assert "`benchmarks/results/sase.md`" in made and "| Flink CEP " in made and "3,000,000 events" in made
     assert f"Python {sys.version_info.major}." in made
