@@ -6,29 +6,43 @@ import random
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 import ouzel
-from ouzel.algebra import Stream
+from ouzel.algebra import Stream, stream
 from ouzel.algebra.streams import UNARY, Fold, Next
 from tests.agreement import answered
 from tests.generate import random_case
 from tests.generate.cases import ALGEBRA_SCHEMA as SCHEMA
 from tests.generate.cases import counted
 
-NEVER = 2**63 - 1
+BEGIN, NEVER = -(2**63), 2**63 - 1
 _BOUND = re.compile(r"\(DUR <= \d+\)")
 
 
 @dataclass
 class Standing:
-    """A query and the ticks between which it was in the set."""
+    """A query and the spans in which it was in the set and ran: it saw the events after the first tick of a span, and
+    its answers end at the second tick or before."""
 
     expression: Stream
-    since: int
-    until: int = NEVER
+    spans: list[tuple[int, int]]
+    is_removed: bool = False
+
+    def stop(self, tick: int) -> None:
+        """It has no more answers after a tick."""
+        since, until = self.spans[-1]
+        self.spans[-1] = since, min(until, tick)
+
+    def answers(self, table: pa.Table) -> list[dict[str, Any]]:
+        """What it answers alone."""
+        found = []
+        for since, until in self.spans:
+            seen = table.filter(pa.compute.greater(table["time"], since)) if since > BEGIN else table
+            found += [row for row in answered(self.expression, seen) if row["end"] <= until]
+        return found
 
 
 def random_rows(rng: random.Random, count: int) -> list[dict[str, Any]]:
@@ -57,8 +71,17 @@ def with_other_bound(rng: random.Random, expression: Stream, *, bounded: bool) -
     return expression
 
 
-def compare(rng: random.Random, queries: int, events: int, *, restored: float = 0.0, **options: Any) -> tuple[int, int]:
-    """Run a set and its queries alone; gives how many queries there were and how many answers.
+class Compared(NamedTuple):
+    """How much there was to compare."""
+
+    queries: int
+    answers: int
+    suspensions: int
+    resumed: int
+
+
+def compare(rng: random.Random, queries: int, events: int, *, restored: float = 0.0, **options: Any) -> Compared:
+    """Run a set and its queries alone, with the same answers. Queries that pass a limit are resumed now and then.
 
     `restored` is how often the set is given up after a batch, and another restored from its snapshot.
     """
@@ -83,7 +106,7 @@ def compare(rng: random.Random, queries: int, events: int, *, restored: float = 
                 expression = random_case(rng, "algebra", bounded=bounded).expression
             texts.append(expression)
             number = len(standing)
-            standing[number] = Standing(expression, since)
+            standing[number] = Standing(expression, [(since, NEVER)])
             held.add(number, expression, owner=f"owner {number % 3}")
 
     def keep(given: dict[Any, pa.Table]) -> None:
@@ -92,11 +115,28 @@ def compare(rng: random.Random, queries: int, events: int, *, restored: float = 
                 assert row["query"] == name
                 answers.setdefault(row.pop("query"), []).append(row)
 
-    add(queries // 2, -(2**63))
-    start, watermark = 0, -(2**63)
+    def note_suspended(watermark: int) -> None:
+        """A merged query has all answers before the tick at which it was suspended, and another those of all batches
+        before."""
+        assert held._session is not None
+        for problem in held.suspended():
+            if problem.query not in suspended:
+                suspended.add(problem.query)
+                is_merged = problem.query not in held._session.unmerged
+                standing[problem.query].stop(problem.time - 1 if is_merged else watermark)
+
+    # Once all queries of a set are suspended, it raises their last error.
+    held.add("never", stream("No such type"))
+    suspended: set[int] = set()
+    suspensions = resumed = 0
+    add(queries // 2, BEGIN)
+    start, watermark = 0, BEGIN
     while start < table.num_rows:
         size = rng.choice([1, 3, 10, 40])
+        before = len(suspended)
         keep(held.push(table.slice(start, size)))
+        note_suspended(watermark)
+        suspensions += len(suspended) - before
         start += size
         watermark = max(watermark, max(row["time"] for row in rows[:start]) - 1)
         if rng.random() < restored:
@@ -104,16 +144,23 @@ def compare(rng: random.Random, queries: int, events: int, *, restored: float = 
         if len(standing) < queries and rng.random() < 0.5:
             add(rng.randint(1, max(1, queries // 8)), watermark)
         if rng.random() < 0.3:
-            alive = [number for number, one in standing.items() if one.until == NEVER]
+            alive = [number for number, one in standing.items() if not one.is_removed]
             for number in rng.sample(alive, len(alive) // 6):
                 held.remove(number)
-                standing[number].until = watermark
+                standing[number].stop(watermark)
+                standing[number].is_removed = True
+                suspended.discard(number)
+        for number in sorted(suspended):
+            if rng.random() < 0.4:
+                held.resume(number)
+                suspended.remove(number)
+                standing[number].spans.append((watermark, NEVER))
+                resumed += 1
     keep(held.finish())
+    note_suspended(watermark)
     for number, one in standing.items():
-        seen = table.filter(pa.compute.greater(table["time"], one.since)) if one.since > -(2**63) else table
-        alone = [row for row in answered(one.expression, seen) if row["end"] <= one.until]
-        assert counted(answers.get(number, ())) == counted(alone), f"query {number}: {one}"
-    return len(standing), sum(len(rows) for rows in answers.values())
+        assert counted(answers.get(number, ())) == counted(one.answers(table)), f"query {number}: {one}"
+    return Compared(len(standing), sum(len(rows) for rows in answers.values()), suspensions, resumed)
 
 
 def total(counters: list[Counter[str]]) -> int:

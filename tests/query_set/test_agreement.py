@@ -10,7 +10,7 @@ import pytest
 
 import ouzel
 from ouzel.algebra import stream
-from ouzel.engines.automata import build, indexes
+from ouzel.engines.automata import build, indexes, machine
 from ouzel.query_set import merged as queryset_merged
 from tests.agreement import case_count
 from tests.generate.cases import counted
@@ -31,7 +31,7 @@ def test_random_sets_answer_as_one_by_one(merge: bool, indexed: bool, monkeypatc
         _index_everything(monkeypatch)
     answers = 0
     for number in range(SETS):
-        answers += compare(random.Random(f"set {merge} {indexed} {number}"), 24, 60, merge=merge)[1]
+        answers += compare(random.Random(f"set {merge} {indexed} {number}"), 24, 60, merge=merge).answers
     assert answers > 10 * SETS
 
 
@@ -41,10 +41,27 @@ def _index_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(indexes, "RANGES_MIN", 1)
 
 
+@pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore::ouzel.ProblemWarning")
+@pytest.mark.parametrize("limit", ["max_partial_matches", "max_matches_per_timestamp"])
+def test_suspended_and_resumed_queries_answer_as_one_by_one(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queryset_merged, "DELTA_MIN", 3)
+    # Limits are checked when there is no room left, so a small set must have little room.
+    monkeypatch.setattr(machine, "ROOM_MIN", 4)
+    _index_everything(monkeypatch)
+    suspensions = resumed = answers = 0
+    for number in range(SETS):
+        rng = random.Random(f"suspended {limit} {number}")
+        found = compare(rng, 16, 60, restored=0.2, limits={limit: rng.choice([2, 4, 8])})
+        suspensions, resumed = suspensions + found.suspensions, resumed + found.resumed
+        answers += found.answers
+    assert suspensions > SETS and 2 * resumed > SETS and answers > 5 * SETS
+
+
 @pytest.mark.long
 def test_a_thousand_random_queries_answer_as_one_by_one() -> None:
-    queries, answers = compare(random.Random("a thousand"), 1_000, 200)
-    assert queries > 500 and answers > 1_000
+    found = compare(random.Random("a thousand"), 1_000, 200)
+    assert found.queries > 500 and found.answers > 1_000
 
 
 S = stream("Stock")

@@ -136,4 +136,4 @@ def test_keys_of_the_index_that_have_one_hash() -> None:
 def test_random_sets_with_few_bits_of_hashes(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queryset_merged, "DELTA_MIN", 6)
     monkeypatch.setattr(cayuga_build, "HASH_BITS", kept)
-    assert sum(compare(random.Random(f"few bits {kept} {number}"), 24, 60)[1] for number in range(3)) > 30
+    assert sum(compare(random.Random(f"few bits {kept} {number}"), 24, 60).answers for number in range(3)) > 30

@@ -24,7 +24,7 @@ def test_random_sets_restored_at_random_points_answer_as_one_by_one(monkeypatch:
     monkeypatch.setattr(queryset_merged, "DELTA_MIN", 6)
     answers = 0
     for number in range(4):
-        answers += compare(random.Random(f"restored {number}"), 20, 60, restored=0.4)[1]
+        answers += compare(random.Random(f"restored {number}"), 20, 60, restored=0.4).answers
     assert answers > 40
 
 

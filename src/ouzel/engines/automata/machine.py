@@ -34,6 +34,8 @@ from ouzel.runtime.codes import is_mostly_dead, may_be_mostly_dead
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.snapshot import Reader, Writer
 
+# The first room for instances and for results. Limits are checked when there is no room left.
+ROOM_MIN = 1024
 _MEMBERS_NEAR = 1 << 16
 # A result takes as much room as this many events of a match.
 _EVENTS_PER_RESULT = 4
@@ -78,8 +80,8 @@ class Machine:
         self._limits = limits
         self._registers = registers
         self._slots = slots
-        self.state = new_state(automata, slots=slots, registers=registers, capacity=1024)
-        self.results = new_results(1024, slots=slots + 1, registers=registers)
+        self.state = new_state(automata, slots=slots, registers=registers, capacity=ROOM_MIN)
+        self.results = new_results(ROOM_MIN, slots=slots + 1, registers=registers)
         # The events that instances may refer to, and their rows: the first `count`, and room behind them.
         self.events = new_events(0, len(lanes.ints), len(lanes.floats))
         self.rows = np.empty(0, np.int64)
@@ -274,7 +276,7 @@ def put_instances(machine: Machine, instances: Mapping[str, np.ndarray]) -> None
         machine.automata,
         slots=machine.state.slots.shape[1],
         registers=machine.state.registers.ints.shape[1],
-        capacity=max(1024, 2 * count),
+        capacity=max(ROOM_MIN, 2 * count),
     )
     for name, values in instances.items():
         if name != "links":
