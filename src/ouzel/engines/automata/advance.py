@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ouzel.engines.automata.tables import (
+    SWEEP_MIN,
     Automata,
     Conjunct,
     Counter,
@@ -205,7 +206,6 @@ def takes(automata, state, events, instance, event, wait, mask, duration):
 
 _IN_WAIT_LIST = -1
 _IN_NO_LIST = -2
-_SWEEP_MIN = 512
 
 
 @helper(inline=True)
@@ -227,36 +227,54 @@ def following(highest, levels, entry, last, value):
 
 
 @helper(inline=True)
+def _raise(highest, levels, entry, high):
+    """An entry of the AN index is found by values up to the high end of its range."""
+    for level in range(len(levels)):
+        if highest[levels[level] + entry] >= high:
+            break
+        highest[levels[level] + entry] = high
+        entry >>= 3
+
+
+@helper(inline=True)
+def _lower(highest, levels, entry):
+    """An entry of the AN index is not found any more."""
+    highest[entry] = INT64_MIN
+    for level in range(1, len(levels)):
+        entry >>= 3
+        first = levels[level - 1] + (entry << 3)
+        greatest = highest[first]
+        for child in range(first + 1, first + 8):
+            greatest = max(greatest, highest[child])
+        if highest[levels[level] + entry] == greatest:
+            break
+        highest[levels[level] + entry] = greatest
+
+
+@helper(inline=True)
 def _activate(automata, state, wait):
     """The wait has its first instance: events must find it."""
     state.counters[Counter.ACTIVE_WAITS] += 1
     highest, levels = state.an_highest, automata.an.levels
+    only = state.places[wait, Place.AN_ENTRY]
+    if only > 0:
+        _raise(highest, levels, only - 1, state.places[wait, Place.AN_HIGH])
+        return
     for k in range(automata.waits[wait, Wait.AN_FIRST], automata.waits[wait + 1, Wait.AN_FIRST]):
         entry = np.int64(automata.an_entries[k])
-        high = automata.an.highest[entry]
-        for level in range(len(levels)):
-            if highest[levels[level] + entry] >= high:
-                break
-            highest[levels[level] + entry] = high
-            entry >>= 3
+        _raise(highest, levels, entry, automata.an.highest[entry])
 
 
 @helper(inline=True)
 def _deactivate(automata, state, wait):
     state.counters[Counter.ACTIVE_WAITS] -= 1
     highest, levels = state.an_highest, automata.an.levels
+    only = state.places[wait, Place.AN_ENTRY]
+    if only > 0:
+        _lower(highest, levels, only - 1)
+        return
     for k in range(automata.waits[wait, Wait.AN_FIRST], automata.waits[wait + 1, Wait.AN_FIRST]):
-        entry = np.int64(automata.an_entries[k])
-        highest[entry] = INT64_MIN
-        for level in range(1, len(levels)):
-            entry >>= 3
-            first = levels[level - 1] + (entry << 3)
-            greatest = highest[first]
-            for child in range(first + 1, first + 8):
-                greatest = max(greatest, highest[child])
-            if highest[levels[level] + entry] == greatest:
-                break
-            highest[levels[level] + entry] = greatest
+        _lower(highest, levels, np.int64(automata.an_entries[k]))
 
 
 @helper(inline=True)
@@ -407,7 +425,7 @@ def sweep(automata: Automata, state: State, now: int):
                 state.counters[Counter.EXPIRED] += links[instance, Link.MEMBER_COUNT]
     live = len(links) - state.counters[Counter.FREE]
     # Expired instances take room from others; but searching for them reads all instances.
-    state.counters[Counter.SWEEP_AT] = max(_SWEEP_MIN, 2 * live, len(links) // 4)
+    state.counters[Counter.SWEEP_AT] = max(SWEEP_MIN, 2 * live, len(links) // 4)
 
 
 @kernel

@@ -86,13 +86,17 @@ def _write_atoms(
     used: int,
     places: NDArray[np.int64],
     rows: NDArray[np.int32],
+    known: Matrix[np.int32],
     table: Cube[np.int64],
     counts: NDArray[np.int32],
 ):
-    """Write all atoms of conjuncts from row `used` on; returns the row after the last one."""
+    """Write the atoms of conjuncts that the AN index has not looked up, from row `used` on; returns the row after the
+    last one."""
     for k in range(len(rows)):
         conjuncts[places[k], Conjunct.ATOM_FIRST] = used
-        for atom in range(counts[rows[k]]):
+        for atom in range(known[k, 0], counts[rows[k]]):
+            if atom == known[k, 1]:
+                continue
             code = table[rows[k], atom, 0]
             atoms[used, 0] = code >> 1
             atoms[used, 1] = code & 1
@@ -156,11 +160,14 @@ def assembled(
     gates = aligned(count, 2).view(np.uint64)
     gates[:] = 0
     known = _Known(source, is_indexed, wait, *an.keys)
+    looked_up = [an.known[block.owners - edge_count] for block in wait_blocks]
     registers = _registers(patterns, edges, new_edge)
     leading = _Leading(target, conjuncts.first, registers[0])
     lane_count = 1 + max((atom.lane for block in edge_blocks for atom in block.columns.atoms), default=-1)
     is_gate_lane = np.zeros(lane_count, bool)
-    atoms, entries = _predicates(conjuncts, edge_blocks, wait_blocks, fr, known, leading, gates, is_gate_lane)
+    atoms, entries = _predicates(
+        conjuncts, edge_blocks, wait_blocks, looked_up, fr, known, leading, gates, is_gate_lane
+    )
     life = np.full(wait_count, INT64_MIN, np.int64)
     _lives(edge_first, target, conjuncts.first, conjuncts.table, edge_count, wait, np.empty(count, np.int64), life)
     nodes = np.zeros((count + 1, len(Node)), np.int32)
@@ -289,6 +296,7 @@ def _predicates(
     conjuncts: _Conjuncts,
     edge_blocks: Sequence[ConjunctBlock],
     wait_blocks: Sequence[ConjunctBlock],
+    looked_up: Sequence[NDArray[np.int32]],
     fr: Indexed,
     known: _Known,
     leading: _Leading,
@@ -312,10 +320,10 @@ def _predicates(
             entries, gates, is_gate_lane, fr.entry_of, fr.ranged, mine, block.rows, block.owners, *known,
             *columns.table, conjuncts.table, atoms, used, is_plain, *leading,
         )  # fmt: skip
-    for block, mine in zip(wait_blocks, wait_places, strict=True):
+    for block, mine, known_atoms in zip(wait_blocks, wait_places, looked_up, strict=True):
         if block.columns.atoms:
             table = block.columns.table
-            used = _write_atoms(conjuncts.table, atoms, used, mine, block.rows, table.atoms, table.counts)
+            used = _write_atoms(conjuncts.table, atoms, used, mine, block.rows, known_atoms, table.atoms, table.counts)
     return atoms[:used], entries
 
 

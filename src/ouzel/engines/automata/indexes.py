@@ -440,6 +440,9 @@ class AnIndex(NamedTuple):
     entries: NDArray[np.int32]  # sorted by wait
     first: NDArray[np.int32]  # by wait, in `entries`
     keys: WaitKeys
+    # By wait: how many equalities of its predicate and which range the index has looked up, -1 for none, if it has only
+    # one conjunct.
+    known: Matrix[np.int32]
 
 
 def an_index(blocks: Sequence[ConjunctBlock], first_wait: int, waits: int, is_dynamic: NDArray[np.bool_]) -> AnIndex:
@@ -457,11 +460,16 @@ def an_index(blocks: Sequence[ConjunctBlock], first_wait: int, waits: int, is_dy
     wait_of = np.empty(len(wait), np.int32)
     wait_of[found.entry_of[place]] = wait
     keys = WaitKeys(np.full(waits, -1, np.int32), np.zeros(waits, np.int64))
+    known = np.zeros((waits, 2), np.int32)
+    known[:, 1] = -1
     is_only = np.diff(first) == 1
     for block, mine in zip(static, of_block, strict=True):
         table = block.columns.table
         if len(table.equal):
+            only = np.flatnonzero(is_only[mine])
+            known[mine[only], 0] = np.minimum(table.equal[block.rows[only]], 2)
+            known[mine[only], 1] = found.ranged[first[mine[only]]]
             chosen = np.flatnonzero(is_only[mine] & (table.equal[block.rows] > 0))
             atom = table.atoms[block.rows[chosen], 0]
             keys.lane[mine[chosen]], keys.value[mine[chosen]] = atom[:, 0] >> 1, atom[:, 1]
-    return AnIndex(found.index, wait_of, found.entry_of.astype(np.int32), first, keys)
+    return AnIndex(found.index, wait_of, found.entry_of.astype(np.int32), first, keys, known)

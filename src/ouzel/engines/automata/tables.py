@@ -23,6 +23,8 @@ from ouzel.kernels.predicate_tables import OPERANDS, Instruction, Opcode, Values
 # More than any expression of the language needs.
 STACK_HEIGHT = 2048
 MEMBERS_MIN = 4096
+# Fewer instances than this are not searched for expired ones.
+SWEEP_MIN = 256
 # As many numbers as a cache line has.
 BLOCK = 8
 # Components of programs that are not slots of the instance.
@@ -180,9 +182,10 @@ class Place(IntEnum):
     MASK = 3
     OPEN_FOR = 4  # what may still add members to INSTANCE: one instance and one event, by `Counter.FIRED`
     INSTANCE = 5
-    # Unused: with eight columns no row is in two cache lines.
-    SPARE = 6
-    OTHER_SPARE = 7
+    # Of a wait with one conjunct, so that no further cache line is read: its entry in the AN index plus one, and the
+    # high end of that entry's range. 0: it has none or several.
+    AN_ENTRY = 6
+    AN_HIGH = 7
 
 
 class Code(NamedTuple):
@@ -339,6 +342,11 @@ def new_state(automata: Automata, *, slots: int, registers: int, capacity: int =
     places = aligned(automata.wait_count, len(Place))
     places[:] = 0
     places[:, Place.HEAD] = -1
+    first = automata.waits[:, Wait.AN_FIRST]
+    only = np.flatnonzero(np.diff(first) == 1)
+    entries = automata.an_entries[first[only]]
+    places[only, Place.AN_ENTRY] = entries + 1
+    places[only, Place.AN_HIGH] = automata.an.highest[entries]
     size = STACK_HEIGHT
     state = State(
         times=np.empty((0, len(Time)), np.int64),
@@ -353,7 +361,7 @@ def new_state(automata: Automata, *, slots: int, registers: int, capacity: int =
         values=Values(np.zeros(size, np.int64), np.zeros(size, np.float64), np.zeros(size, np.uint8)),
         counters=np.zeros(len(Counter), np.int64),
     )
-    state.counters[Counter.SWEEP_AT] = 512
+    state.counters[Counter.SWEEP_AT] = SWEEP_MIN
     return with_room(state, capacity)
 
 
