@@ -50,12 +50,14 @@ def test_suspended_and_resumed_queries_answer_as_one_by_one(limit: str, monkeypa
     monkeypatch.setattr(machine, "ROOM_MIN", 4)
     _index_everything(monkeypatch)
     suspensions = resumed = answers = 0
-    for number in range(SETS):
+    # A suspended query answers nothing, so one set may have hardly any answers.
+    sets = max(5, SETS)
+    for number in range(sets):
         rng = random.Random(f"suspended {limit} {number}")
         found = compare(rng, 16, 60, restored=0.2, limits={limit: rng.choice([2, 4, 8])})
         suspensions, resumed = suspensions + found.suspensions, resumed + found.resumed
         answers += found.answers
-    assert suspensions > SETS and 2 * resumed > SETS and answers > 5 * SETS
+    assert suspensions > sets and 2 * resumed > sets and answers > 5 * sets
 
 
 @pytest.mark.long
