@@ -490,8 +490,9 @@ class _RowExpressions(Expressions):
             variables = None if not fields.get("first") and not fields.get("offset") else variables
         return Row(variables, **fields)
 
-    def _one_variable(self, node: syntax.Call) -> frozenset[int] | None:
-        """The variables that a navigation or an aggregate is about: one name for all its references, or none."""
+    def _one_variable(self, node: syntax.Call, written: str = "") -> frozenset[int] | None:
+        """The variables that a navigation or an aggregate is about: one name for all its references, or none. `written`
+        is the function that the text has."""
         found: dict[str | None, None] = {}
         for part in nodes(node):
             if isinstance(part, row_syntax.RowsOf):
@@ -504,7 +505,7 @@ class _RowExpressions(Expressions):
                 found[None if variable is None else variable.lower()] = None
         if len(found) > 1:
             raise self.source.mistake(
-                f"{node.function.upper()}(…) must be about one variable",
+                f"{written or node.function.upper()}(…) must be about one variable",
                 node.span,
                 "write the same variable before every column, or none",
             )
@@ -591,7 +592,7 @@ class _RowExpressions(Expressions):
                 f"{node.function.upper()} needs a value", node.span, f"write {node.function.upper()}(price)"
             )
         offset = self._offset(inner, default=0)
-        variables = self._one_variable(replace(inner, arguments=inner.arguments[:1]))
+        variables = self._one_variable(replace(inner, arguments=inner.arguments[:1]), node.function.upper())
         row = self._last(variables, first=inner.function == "first", offset=offset, shift=shift, final=final)
         number = self.binder.row(row)
         value = replace(self, at=number, inside=node.function.upper()).value(inner.arguments[0])
@@ -610,7 +611,9 @@ class _RowExpressions(Expressions):
         given = self.bound(node.arguments[1])
         if not isinstance(given, Constant) or type(given.value) is not int or given.value < 0:
             raise self.source.mistake(
-                "the offset must be a whole number that is not negative", node.arguments[1].span, "write LAST(price, 1)"
+                "the offset must be a whole number that is not negative",
+                node.arguments[1].span,
+                f"write {node.function.upper()}(price, 1)",
             )
         return given.value
 

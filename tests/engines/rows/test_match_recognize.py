@@ -119,6 +119,7 @@ def test_measures_keep_the_type_of_their_column() -> None:
         ("PATTERN (A) DEFINE A AS SUM(PREV(v)) > 1", "PREV cannot be inside SUM"),
         ("MEASURES LAST(FIRST(v)) AS m PATTERN (A)", "FIRST cannot be inside LAST"),
         ("MEASURES SUM(A.v + v) AS m PATTERN (A)", "about one variable"),
+        ("MEASURES NEXT(A.v + v) AS m PATTERN (A)", r"NEXT\(…\) must be about one variable"),
         ("MEASURES LAST(v, -1) AS m PATTERN (A)", "offset must be a whole number"),
         ("MEASURES FINAL PREV(v) AS m PATTERN (A)", "FINAL belongs before FIRST"),
         ("MEASURES v AS m, t AS m PATTERN (A)", "two columns are named 'm'"),
