@@ -409,6 +409,13 @@ def test_large_script() -> None:
         ("PATTERN (A, B)", "write A B for B directly after A"),
         ("PATTERN (A+*)", "(A+)*"),
         ("PATTERN (A);", "leave out the ;"),
+        ("PATTERN (A B)+", "PATTERN ((A B)+)"),
+        ("PATTERN (A B) DEFINE A AS x > 0 AND B AS x < 0", "separated by commas"),
+        ("MEASURES LAST(x IGNORE NULLS) AS n PATTERN (A)", "leave out IGNORE NULLS"),
+        ("MEASURES CAST(x AS VARCHAR(10)) AS n PATTERN (A)", "write VARCHAR"),
+        ("MEASURES x::int AS n PATTERN (A)", "write CAST(x AS INTEGER)"),
+        ("PATTERN (A) DEFINE A AS x IS NOT TRUE", "write x or NOT x"),
+        ("PATTERN (A) DEFINE A AS x IS DISTINCT FROM 3", "IS NOT DISTINCT FROM y means"),
     ],
 )
 def test_syntax_of_sql_that_row_patterns_lack_has_hints(clause: str, hint: str) -> None:

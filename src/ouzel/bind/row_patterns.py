@@ -56,6 +56,13 @@ _ELSEWHERE = {
     "lag": "write PREV(x), the row before", "lead": "write NEXT(x), the row after", "first_value": "write FIRST(x)",
     "last_value": "write LAST(x)", "arbitrary": "write FIRST(x) or LAST(x)",
     "count_if": "write COUNT(CASE WHEN … THEN 1 END)", "match_sequence_number": "write COUNT(*)",
+    "match_rowtime": "write LAST(ts)", "iff": "write IF(…)", "decode": "write CASE WHEN … THEN … END",
+    **dict.fromkeys(("bool_and", "every"), "write MIN(CASE WHEN … THEN 1 ELSE 0 END) = 1"),
+    **dict.fromkeys(("bool_or", "any_match"), "write MAX(CASE WHEN … THEN 1 ELSE 0 END) = 1"),
+    **dict.fromkeys(
+        ("trunc", "truncate", "date_trunc", "to_char", "date_format", "to_timestamp", "strpos", "position"),
+        "compute it as a column of the table before the clause",
+    ),
     **dict.fromkeys(("stddev", "variance", "median", "listagg", "string_agg", "max_by"), _AGGREGATES_ARE),
 }  # fmt: skip
 _NAVIGATIONS = ("first", "last", "prev", "next")
@@ -465,7 +472,11 @@ class _RowExpressions(Expressions):
         variable, path = self._split(node)
         if not path:
             raise self.source.mistake(
-                f"{quoted(node.names[0])} is a variable, not a value", node.span, f"name a column: {node.names[0]}.x"
+                f"{quoted(node.names[0])} is a variable, not a value",
+                node.span,
+                f"COUNT({node.names[0]}.*) counts its rows"
+                if self.inside == "COUNT"
+                else f"name a column: {node.names[0]}.x",
             )
         names, kind = self.binder.column(path, node.span)
         row = self.at

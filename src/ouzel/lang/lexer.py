@@ -291,12 +291,10 @@ class Lexer:
     def _parameter(self) -> Token:
         match = NAME.match(self.text, self.position + 1)
         if match is None:
-            raise QueryError(
-                "unexpected ':'",
-                start=self.position,
-                end=self.position + 1,
-                hint="a parameter is written :name; to compare without regard to case, a.x ILIKE 'text%'",
-            )
+            hint = "a parameter is written :name; to compare without regard to case, a.x ILIKE 'text%'"
+            if self.text.startswith("::", self.position):
+                hint = "write CAST(x AS INTEGER)"
+            raise QueryError("unexpected ':'", start=self.position, end=self.position + 1, hint=hint)
         return Token("PARAMETER", match[0], self.position, match.end())
 
     # ── Numbers, times and quoted text ────────────────────────────────────────────────────────────

@@ -159,9 +159,15 @@ class _RowLexer(Lexer):
 
 # The words before a token, the token, and what to write instead.
 _IN_ROW_PATTERNS = [
-    (re.compile(before, re.IGNORECASE), re.compile(written, re.IGNORECASE | re.DOTALL), hint)
+    (re.compile(before, re.IGNORECASE | re.DOTALL), re.compile(written, re.IGNORECASE | re.DOTALL), hint)
     for before, written, hint in (
         ("", "FILTER", "aggregates of a row pattern take no FILTER; write SUM(CASE WHEN … THEN x END)"),
+        ("", "IGNORE|RESPECT", "FIRST, LAST, PREV and NEXT read rows, also those with null; leave out IGNORE NULLS"),
+        (r"\bCAST\s*\([^()]*\sAS\s+\w+$", r"\(", "a type has no length here; write VARCHAR or DOUBLE"),
+        (r"\bIS(\s+NOT)?$", "TRUE|FALSE", "a condition that is null does not hold; write x or NOT x"),
+        (r"\bIS(\s+NOT)?$", "DISTINCT", "x IS NOT DISTINCT FROM y means x = y OR x IS NULL AND y IS NULL"),
+        (r"\bPATTERN\s*\(.*\)$", r"[+*?{]", "a quantifier of the whole pattern needs parentheses: PATTERN ((A B)+)"),
+        (r"\bDEFINE\b.*\bAND\s+\w+$", "AS", "definitions are separated by commas: DEFINE A AS x > 0, B AS x < 0"),
         ("", "OVER", "a row pattern has no window functions; its aggregates range over the rows of the match"),
         (r"\bARRAY_AGG\s*\([^()]*$", "ORDER", "ARRAY_AGG has the values in the order of the rows; leave out ORDER BY"),
         (r"\b(FINAL|RUNNING)$", "", "FINAL and RUNNING belong before a call; write FINAL LAST(x)"),

@@ -139,6 +139,22 @@ def test_mistakes_are_named(clause: str, message: str) -> None:
     assert raised.value.start is not None
 
 
+@pytest.mark.parametrize(
+    ("measure", "hint"),
+    [
+        ("COUNT(A)", "COUNT(A.*) counts its rows"),
+        ("SUM(A)", "name a column: A.x"),
+        ("LAG(v)", "write PREV(x)"),
+        ("DATE_TRUNC('hour', t)", "as a column of the table before"),
+        ("MATCH_ROWTIME()", "write LAST(ts)"),
+    ],
+)
+def test_functions_of_other_engines_have_hints(measure: str, hint: str) -> None:
+    with pytest.raises(ouzel.QueryError) as raised:
+        answer(f"ORDER BY t MEASURES {measure} AS m PATTERN (A)")
+    assert hint in (raised.value.hint or "")
+
+
 def test_skip_to_the_first_row_is_refused() -> None:
     with pytest.raises(ouzel.InputError, match="for ever"):
         answer("ORDER BY t MEASURES v AS m AFTER MATCH SKIP TO FIRST A PATTERN (A B)")
