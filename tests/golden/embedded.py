@@ -42,7 +42,7 @@ def options(case: Case) -> dict[str, Any]:
     found = {
         "time": case.time_column,
         "type": case.type_column if None in case.inputs else None,
-        "order": tuple(case.options.get("order", "").split()),
+        "order": case.order,
         "time_unit": case.options.get("time_unit"),
     }
     if "model" in case.options:
@@ -51,9 +51,9 @@ def options(case: Case) -> dict[str, Any]:
 
 
 def batches_of_one(case: Case) -> Iterator[Any]:
-    """The events one by one in order of time and of the order= columns; with separate tables, every batch has all of
-    them."""
-    order = case.options.get("order", "").split()
+    """The events one by one in order of time, and of the order= columns or of their rows; with separate tables, every
+    batch has all of them."""
+    order = () if case.order == "arrival" else case.order
     places = sorted(
         (time.as_py(), [sort_key(table.column(column)[row].as_py()) for column in order], str(name), row, name)
         for name, table in case.inputs.items()

@@ -16,7 +16,7 @@ the margin is a comment. Blocks:
     query | script          the text: one query, MATCH_RECOGNIZE (…) or STREAM …, or several named queries
     types                   declared event types, one a line: `Shelf: tag_id string, weight double`
     params                  values of :parameters, `limit: 5`, `pause: 1.5s`
-    options                 `time: ts`, `type: kind`, `order: seq`, `time_unit: s`, `model: {"loss": 0.1}`
+    options                 `time: ts`, `type: kind`, `order: seq` or `arrival`, `time_unit: s`, `model: {"loss": 0.1}`
     events [of Type]        a table; `x:type` in the header types a column, else integers and strings are told apart
     matches [of query]      one a line, by the events' labels: `a=a1 b=[b2 b3]`, if need be with `start=1 end=9` on each
     rows [of query]         a table of output columns; `start` and `end` are compared only where they stand in it
@@ -161,6 +161,12 @@ class Case:
     @property
     def type_column(self) -> str:
         return self.options.get("type", "type")
+
+    @property
+    def order(self) -> str | tuple[str, ...]:
+        """The columns that order the events of one time, or "arrival"."""
+        names = tuple(self.options.get("order", "").split())
+        return "arrival" if names == ("arrival",) else names
 
     @cached_property
     def inputs(self) -> dict[str | None, pa.Table]:

@@ -73,7 +73,7 @@ class Oracle:
             list(_oracle_events(case, clock)),
             types=_attributes_by_type(case),
             params=case.params,
-            order=tuple(case.options.get("order", "").split()),
+            order=case.order,
             ticks_per_second=clock.ticks_per_second,
         )
         return {name: _oracle_answer(found, clock) for name, found in results.items()}
@@ -97,7 +97,7 @@ def _incomplete_answer(case: Case, clock: Clock) -> Answer:
         json.loads(ouzel.LossModel.from_json(case.options["model"]).to_json()),
         types=_attributes_by_type(case),
         params=case.params,
-        order=tuple(case.options.get("order", "").split()),
+        order=tuple(case.order),
         ticks_per_second=clock.ticks_per_second,
     )
     rows = [{**one.row, "start": clock.moment(one.start), "end": clock.moment(one.end)} for one in found]

@@ -76,6 +76,12 @@ def with_order(event: Event, order_columns: Sequence[str]) -> Event:
     return replace(event, start_order=order, end_order=order)
 
 
+def at_arrival(event: Event, number: int) -> Event:
+    """The event in the order of arrival among those of its time."""
+    order: Order = (0, (number,))
+    return replace(event, start_order=order, end_order=order)
+
+
 def in_stream_order(
     events: Iterable[Event],
     order_columns: Sequence[str],

@@ -9,7 +9,7 @@ from ouzel.lang import syntax
 from ouzel.lang.syntax import OutputForm, Query, Reference
 from tests.oracle.aggregates import AggregateRow, grouping_expressions, rows_at_moments, with_implied_tests
 from tests.oracle.conditions import Conditions
-from tests.oracle.events import AFTER_EVENTS, DerivedEvent, Event, EventTypes, in_stream_order, with_order
+from tests.oracle.events import AFTER_EVENTS, DerivedEvent, Event, EventTypes, at_arrival, in_stream_order, with_order
 from tests.oracle.expressions import Settings, attribute_path, children, is_own
 from tests.oracle.negation import stands
 from tests.oracle.output import CompressedMatches, Match, in_form, in_output_order, match_of
@@ -29,13 +29,13 @@ def answer(
     *,
     types: Mapping[str, Iterable[str]] | None = None,
     params: Mapping[str, Any] | None = None,
-    order: Sequence[str] = (),
+    order: Sequence[str] | str = (),
     ticks_per_second: int | None = 1_000_000,
 ) -> dict[str, list[Result]]:
     """The results of every query by its name, in output order.
 
     `events` is the primary stream, or streams by name, of which `input` is the primary one. `types` are the attributes
-    of declared event types. A query without a name is called by its place: q1, q2, ...
+    of declared event types. `order` are columns, or "arrival". A query without a name is called by its place: q1, ...
 
     >>> found = answer("PATTERN SEQ(A a, B b) WITHIN 10", [Event("A", 1, 1, {}), Event("B", 3, 3, {})])
     >>> [(match.start, match.end) for match in found["q1"]]
@@ -45,7 +45,12 @@ def answer(
     streams = {name: list(stream) for name, stream in events.items()} if isinstance(events, Mapping) else {}
     if not isinstance(events, Mapping):
         streams[INPUT] = list(events)
-    streams[INPUT] = [with_order(event, order) for event in streams.get(INPUT, [])]
+    if order == "arrival":
+        # "The events of one time as their rows came."
+        streams[INPUT] = [at_arrival(event, number) for number, event in enumerate(streams.get(INPUT, []))]
+        order = ()
+    else:
+        streams[INPUT] = [with_order(event, order) for event in streams.get(INPUT, [])]
     listed = named(queries)
     results: dict[str, list[Result]] = {}
     for name, query in in_order_of_composition(listed):

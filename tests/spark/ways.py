@@ -32,6 +32,8 @@ def gap(case: Case) -> str | None:
     """Why a case cannot run on Spark: what keeps it from the embedded engine, or a type that Spark has not."""
     if reason := Embedded().gap(case):
         return reason
+    if case.order == "arrival":
+        return "Spark has no order of arrival"
     for table in case.inputs.values():
         for field in table.schema:
             if pa.types.is_timestamp(field.type) and field.type.unit == "ns":
