@@ -280,6 +280,35 @@ def neighbours(events: int, runs: int) -> Found:
     return bars, lines
 
 
+def groups(events: int, runs: int) -> Found:
+    """Groups that one event of a match decides, ten of them, to the same count without groups."""
+    bars, lines = [], []
+    rng = np.random.default_rng(SEED)
+    types = pa.DictionaryArray.from_arrays(rng.integers(0, 3, events).astype(np.int8), [f"E{n}" for n in range(3)])
+    table = pa.table({"ts": np.arange(events), "type": types, "x": rng.integers(0, 10, events)})
+    piece = table.slice(0, min(events, 60_000))
+    for starts in (50, 15_000):
+        text = f"PATTERN SEQ(E0 a, E1 b, E2 c) {{}} AGG COUNT AS n WITHIN {3 * starts}"
+        plain = text.format("")
+        work: dict[str, Callable[[], Any]] = {"": lambda t=table, q=plain: ouzel.match(t, q, threads=1)}
+        order = [("end", "ascending"), ("x", "ascending")]
+        for name, variable in (("first", "a"), ("middle", "b"), ("last", "c")):
+            query = text.format(f"GROUP BY {variable}.x")
+            slow = match_without(["count_by_inverse"], piece, query)
+            assert ouzel.match(piece, query).sort_by(order).equals(slow.sort_by(order)), "two algorithms differ"
+            work[name] = lambda t=table, q=query: ouzel.match(t, q, threads=1)
+        seconds = alternate(work, runs)
+        for name, taken in seconds.items():
+            shown = f"by the {name} event" if name else "no groups"
+            lines.append([f"{shown}, {starts:,} first events", f"{taken / events * 1e9:.0f} ns an event"])
+            if name in ("first", "last"):
+                ratio = taken / seconds[""]
+                bars.append(
+                    Bar(f"GROUP BY the {name} event to none, {starts:,} first events", ratio, 4, at_least=False)
+                )
+    return bars, lines
+
+
 def loop(events: int, runs: int) -> Found:
     """W4: a sliding count of SEQ of four over 100 ids, from the Arrow table; the loop has its tuples ready."""
     table = table_of(events, 100)
@@ -336,6 +365,7 @@ PARTS: dict[str, Callable[[int, int], Found]] = {
     "negated_start": negated_start,
     "negation": negation,
     "neighbours": neighbours,
+    "groups": groups,
     "loop": loop,
     "duckdb": database,
     "sharing": sharing,
@@ -344,6 +374,7 @@ PARTS: dict[str, Callable[[int, int], Found]] = {
     "spark": on_spark,
 }
 NOTES = {
+    "groups": "A match of the first event's group completes in all ten groups, so there are ten rows for one.",
     "never_worse": "The kernel alone: medians of the ratios of nine rounds. If the planner shares nothing, both"
     " runs use the same counters, and nothing is measured.",
     "whole_answers": "From the table to the counts: medians of the ratios of 25 rounds, because these ratios "

@@ -71,6 +71,12 @@ MUTATIONS = (
         "engines/aggregate",
     ),
     Mutation("engines/aggregate/scan.py", "if expiry <= until", "if expiry < until", "engines/aggregate"),
+    Mutation(
+        "engines/aggregate/cumulative.py",
+        "at = 2 * (tables.columns + column)",
+        "at = 2 * column",
+        "engines/aggregate",
+    ),
     Mutation("engines/aggregate/per_start.py", "Cell.GROUP] != group", "Cell.GROUP] == group", "engines/aggregate"),
     Mutation(
         "engines/aggregate/tree.py",

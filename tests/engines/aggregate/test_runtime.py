@@ -124,7 +124,11 @@ def test_time_alone_emits_expiry(pattern: str) -> None:
         ("PATTERN SEQ(A a, B b) AGG COUNT", "counters, without a window"),
         ("PATTERN SEQ(A a, B b) AGG COUNT WITHIN 5", "counters, by inverse matrices"),
         ("PATTERN SEQ(A a, !(C c), B b) AGG COUNT WITHIN 5", "counters, by two stacks of products"),
-        ("PATTERN SEQ(A a, B b) GROUP BY b.x AGG COUNT WITHIN 5", "counters, a row for each first event"),
+        (
+            "PATTERN SEQ(A a, B b) GROUP BY b.x AGG COUNT WITHIN 5",
+            "counters, by inverse matrices and a sum for each group",
+        ),
+        ("PATTERN SEQ(A a, B b) GROUP BY b.x AGG MAX(a.x) WITHIN 5", "counters, a row for each first event"),
         (
             "PATTERN SEQ(A a, B b) WHERE a.x < b.x AGG COUNT WITHIN 5",
             "counters, with an index over the first two events",
@@ -159,6 +163,7 @@ def test_floats_keep_their_order_as_integers() -> None:
     "text",
     [
         "PATTERN SEQ(A a, B b) GROUP BY a.x AGG COUNT WITHIN 50",
+        "PATTERN SEQ(A a, B b) GROUP BY b.x AGG COUNT WITHIN 50",
         "PATTERN SEQ(A a, B b) GROUP BY b.x AGG COUNT, MAX(a.ts) WITHIN 50",
         "PATTERN SEQ(A a, B b) WHERE a.ts < b.ts GROUP BY a.x AGG COUNT WITHIN 50",
     ],

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ouzel.engines.aggregate.cumulative import CumulativeCounters
 from ouzel.engines.aggregate.edges import EdgeCounters
 from ouzel.engines.aggregate.groups import GroupIndex
 from ouzel.engines.aggregate.indexed import IndexedCounters
@@ -139,6 +140,8 @@ class AggregateOperator(StreamOperator[CounterInstances]):
             atoms = indexed_atoms([one.alternatives for one in construction], first, second)
             assert atoms is not None, "the plan has checked it"
             return IndexedCounters(tables, atoms)
+        if plan.way is Way.CUMULATIVE:
+            return CumulativeCounters(tables)
         return RowCounters(tables) if plan.way is Way.PER_START else MatrixCounters(tables)
 
     def _room(self, capacity: int) -> CounterInstances:

@@ -179,7 +179,7 @@ def plan_aggregate(query: BoundQuery, statistics: Statistics, off: Collection[st
     way, reason = _way(plan, measures, split, off)
     made = _as_aggregate_plan(plan, way=way, reason=reason, measures=measures, split=split)
     notes = [*made.notes, Note(COUNT_WITHOUT_MATCHES, "no match is built")]
-    if way is Way.INVERSE:
+    if way in (Way.INVERSE, Way.CUMULATIVE):
         notes.append(Note(COUNT_BY_INVERSE, "inverse matrices remove expired events"))
     if way is Way.STACKS:
         notes.append(Note(COUNT_BY_STACKS, "the counts of the window are products, kept in two stacks"))
@@ -470,6 +470,9 @@ def _way(plan: Plan, measures: Sequence[MeasureSpec], split: int | None, off: Co
     per_start = None
     if split is not None:
         per_start = f"groups are decided by {query.components[split].variable}, not by a key"
+        others = query.negatives or any(c.kleene for c in query.positives) or len(query.positives) > LENGTH_MAX
+        if query.window is not None and not measures and not others and COUNT_BY_INVERSE not in off:
+            return Way.CUMULATIVE, f"{per_start}: a sum for each group, which inverse matrices complete"
     elif query.window is not None and plan.unguarded:
         per_start = "negative events forbid in every partition"
     elif query.window is not None and any(measure.over is not Over.EVERY for measure in measures):
@@ -604,12 +607,14 @@ NAMES = {
     Way.PER_START: "counters, a row for each first event",
     Way.GRAPH: "counters, along the edges between events",
     Way.INDEXED: "counters, with an index over the first two events",
+    Way.CUMULATIVE: "counters, by inverse matrices and a sum for each group",
 }
 _COSTS = {
     Way.UNBOUNDED: "a step for each event",
     Way.INVERSE: "as many steps for each event as the pattern is long",
     Way.STACKS: "as many steps for each event, on average, as the pattern is long",
     Way.PER_START: "as many steps for each event as its key has first events in the window",
+    Way.CUMULATIVE: "as many steps for each event as the pattern is long, and for each row of a group",
     Way.INDEXED: "a search in the index for each first and each second event; as many steps as the pattern is long",
     Way.GRAPH: "for each completing event as many steps as its key has pairs of neighbours in the window, at worst",
 }

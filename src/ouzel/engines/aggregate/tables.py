@@ -103,6 +103,7 @@ class Way(IntEnum):
     PER_START = 3  # one row of counters for each first event, as in the paper (SEM, HPC)
     GRAPH = 4  # along the edges between neighbouring events, which predicates test
     INDEXED = 5  # by an index over the values of the first two events, which predicates compare
+    CUMULATIVE = 6  # by products since the beginning and sums for each group that an event decides
 
 
 class Status(IntEnum):
@@ -248,7 +249,7 @@ def reals_per_column(tables: CounterTables, wide: int) -> int:
     return tables.real_fields + wide
 
 
-# Patterns of `Way.INDEXED`: up to this length no count of live events can pass 126 bits.
+# Patterns of `Way.INDEXED` and `.CUMULATIVE`: up to this length no count of live events can pass 126 bits.
 LENGTH_MAX = 4
 
 ORDERS = (Comparison.LESS, Comparison.LESS_EQUAL, Comparison.GREATER, Comparison.GREATER_EQUAL)
