@@ -59,8 +59,9 @@ def key_statistics(queries: Sequence[BoundQuery], table: pa.Table, layout: Layou
 
 
 def _rates(queries: Sequence[BoundQuery], table: pa.Table, layout: Layout) -> dict[str, float]:
-    """Each type's share of all events, if several aggregates might be counted together."""
-    if layout.type is None or not table.num_rows or sum(bool(query.aggregates) for query in queries) < 2:
+    """Each type's share of all events, for aggregates: their counters depend on how rare first events are, and on what
+    several of them have in common."""
+    if layout.type is None or not table.num_rows or not any(query.aggregates for query in queries):
         return {}
     sample = table.column(layout.type).slice(0, _SAMPLE_ROWS)
     counted = pc.value_counts(sample.cast(pa.string())).to_pylist()

@@ -1,4 +1,4 @@
-"""Counts of groups that one event of each match decides, without a row of counters for each first event.
+"""Counts of groups that one event of each match decides, and counts with rare first events.
 
 The events of a key since its beginning are a product P of small matrices, as in `matrix.py`; it is never shortened. The
 paths between two times s and t are (the inverse of P at s) times (P at t). So a match through an event e of the
@@ -6,6 +6,9 @@ component that decides the group is a product of three: the front (row 0 of the 
 begins) times e's column of P, times e's row of the inverse times the last column of P. The two in the middle belong to
 e, and their sum over the events of a group is all that the group needs: an event costs steps for the length of the
 pattern, not for the number of groups or of first events. Only groups that emit a row are read.
+
+If keys decide the groups, the same with the first component needs no event but first events, where `matrix.py` needs
+all in the window.
 
 A *cell* has this sum for a key and a group. First events and events that decide a group are held until they leave the
 window; nothing else is. All numbers are integers modulo 2^128, so inverses are exact.
@@ -56,6 +59,7 @@ class CumulativeState(NamedTuple):
     inverse: Matrix[np.uint64]  # [key, the inverse of P by rows]
     front: Matrix[np.uint64]  # [key, column before the deciding component]
     first_cell: NDArray[np.int32]  # per key
+    key_group: NDArray[np.int32]
     cells: Matrix[np.int64]  # [cell, Cell]
     sums: Matrix[np.uint64]  # [cell]: rows before the deciding component, columns from it on
     bucket: NDArray[np.int32]  # a hash table of cells, -1 where there is none
@@ -77,12 +81,15 @@ class CumulativeCounters(Counters):
     keeps_events = False
 
     def __init__(self, tables: CounterTables, cells: int = 64) -> None:
+        # If keys decide the groups, so do first events: all of a key have the same.
+        tables = tables._replace(split=max(1, tables.split))
         size = tables.columns
         state = CumulativeState(
             paths=np.zeros((0, 2 * size * size), np.uint64),
             inverse=np.zeros((0, 2 * size * size), np.uint64),
             front=np.zeros((0, 2 * tables.split), np.uint64),
             first_cell=np.zeros(0, np.int32),
+            key_group=np.zeros(0, np.int32),
             cells=np.zeros((cells, len(Cell)), np.int64),
             sums=np.zeros((cells, 2 * tables.split * (size - tables.split)), np.uint64),
             bucket=np.full(2 * cells, -1, np.int32),
@@ -109,6 +116,7 @@ class CumulativeCounters(Counters):
             inverse=inverse,
             front=front,
             first_cell=enlarged(state.first_cell, keys),
+            key_group=key_group,
             total=enlarged(state.total, groups, 0),
             groups=reserve_groups(self.tables, state.groups, groups),
         )
@@ -441,7 +449,8 @@ def _apply(tables, state, instances, reading, slot, last):
         if state.counters[Counter.QUEUED] == state.queue_tick.size:
             return Status.ROOM, slot
         if own == split:
-            return _decide(tables, state, key, instances.group[slot], own, now), slot + 1
+            group = instances.group[slot] if instances.group.size else state.key_group[key]
+            return _decide(tables, state, key, group, own, now), slot + 1
         place = _hold(state, key, -1, now)
         for column in range(1, split):
             at = 2 * (tables.columns + column)

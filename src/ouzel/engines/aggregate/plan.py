@@ -176,7 +176,7 @@ def plan_aggregate(query: BoundQuery, statistics: Statistics, off: Collection[st
         return replace(counted, notes=(*readings[0].notes, together))
     measures = _measures(query)
     split = _split(query)
-    way, reason = _way(plan, measures, split, off)
+    way, reason = _way(plan, measures, split, statistics, off)
     made = _as_aggregate_plan(plan, way=way, reason=reason, measures=measures, split=split)
     notes = [*made.notes, Note(COUNT_WITHOUT_MATCHES, "no match is built")]
     if way in (Way.INVERSE, Way.CUMULATIVE):
@@ -209,7 +209,7 @@ def _counted_readings(query: BoundQuery, statistics: Statistics, off: Collection
         own = [column for column in reading.aggregates if isinstance(column.argument, Attribute | Intrinsic)]
         counted = AggregateColumn("matches", "count", None, INT)
         plan = plan_aggregate(replace(reading, aggregates=(counted, *own), having=None), statistics, off)
-        if plan.way not in (Way.INVERSE, Way.UNBOUNDED):
+        if plan.way not in (Way.INVERSE, Way.CUMULATIVE, Way.UNBOUNDED):
             return ()
         plans.append(plan)
     return tuple(plans) if may_share_tree(plans) else ()
@@ -461,17 +461,29 @@ def _split(query: BoundQuery) -> int | None:
     return next(iter(named)) if named else None
 
 
-def _way(plan: Plan, measures: Sequence[MeasureSpec], split: int | None, off: Collection[str]) -> tuple[Way, str]:
+# First events are rare if the other components together have at least so many events for each of them.
+_RARE = 4
+
+
+def _starts_rarely(query: BoundQuery, statistics: Statistics) -> bool:
+    rates = [sum(statistics.rates.get(one, 0.0) for one in c.types) if c.types else 1.0 for c in query.positives]
+    return bool(statistics.rates) and _RARE * rates[0] <= sum(rates[1:])
+
+
+def _way(
+    plan: Plan, measures: Sequence[MeasureSpec], split: int | None, statistics: Statistics, off: Collection[str]
+) -> tuple[Way, str]:
     query = plan.query
     if plan.construction:
         if COUNT_BY_INDEX not in off and not measures and split is None and _is_indexed(plan):
             return Way.INDEXED, "predicates compare only the first two events: looked up by value"
         return Way.GRAPH, "predicates compare only neighbours: counted along the edges between events"
+    others = query.negatives or any(c.kleene for c in query.positives) or len(query.positives) > LENGTH_MAX
+    accumulates = query.window is not None and not measures and not others and COUNT_BY_INVERSE not in off
     per_start = None
     if split is not None:
         per_start = f"groups are decided by {query.components[split].variable}, not by a key"
-        others = query.negatives or any(c.kleene for c in query.positives) or len(query.positives) > LENGTH_MAX
-        if query.window is not None and not measures and not others and COUNT_BY_INVERSE not in off:
+        if accumulates:
             return Way.CUMULATIVE, f"{per_start}: a sum for each group, which inverse matrices complete"
     elif query.window is not None and plan.unguarded:
         per_start = "negative events forbid in every partition"
@@ -481,6 +493,8 @@ def _way(plan: Plan, measures: Sequence[MeasureSpec], split: int | None, off: Co
         return Way.PER_START, f"{per_start}: a row of counters for each first event in the window"
     if query.window is None:
         return Way.UNBOUNDED, "no window: one count for each prefix of the pattern, and nothing expires"
+    if accumulates and _starts_rarely(query, statistics):
+        return Way.CUMULATIVE, "first events are rare: only they are held, and inverse matrices complete their sum"
     plain = all(measure.kind is MeasureKind.INTEGER for measure in measures)
     invertible = plain and not query.negatives and not any(c.kleene for c in query.positives)
     if invertible and COUNT_BY_INVERSE not in off:

@@ -197,7 +197,7 @@ def plan_sharing(
     for name, plan in plans.items():
         if refusal(plan) is None:
             assert isinstance(plan, AggregatePlan)
-            alike.setdefault((_keys_of(plan), plan.way, _window_key(plan), _Same(plan.query.catalog)), {})[name] = plan
+            alike.setdefault((_keys_of(plan), _window_key(plan), _Same(plan.query.catalog)), {})[name] = plan
     made = []
     for own in alike.values():
         if not _may_have_parts_in_common(list(own.values())):
@@ -243,7 +243,7 @@ def may_share_tree(plans: Sequence[AggregatePlan]) -> bool:
     """Whether one tree can count for all of some plans."""
     if any(refusal(plan) is not None for plan in plans):
         return False
-    alike = {(_keys_of(plan), plan.way, _window_key(plan)) for plan in plans}
+    alike = {(_keys_of(plan), _window_key(plan)) for plan in plans}
     symbols = {symbol for plan in plans for pattern in _patterns_of(plan) for symbol in pattern}
     return len(alike) == 1 and len(symbols) <= SYMBOLS_MAX
 
@@ -309,7 +309,9 @@ def refusal(plan: Plan) -> str | None:
             return "it has a negation or a +"
         if any(measure.kind is not MeasureKind.INTEGER for measure in plan.measures):
             return "without WITHIN only COUNT and sums of integers are shared"
-    elif plan.way is not Way.INVERSE:
+    elif plan.split is not None:
+        return "an event decides its groups"
+    elif plan.way not in (Way.INVERSE, Way.CUMULATIVE):
         return "it is not counted by inverse matrices"
     elif plan.query.emit_on_change and plan.measures:
         return "with EMIT ON CHANGE only COUNT is shared"
