@@ -143,6 +143,17 @@ class BoundRowPattern:
         return tuple(key.path for key in keys if isinstance(key, Attribute))
 
     @property
+    def is_by_time(self) -> bool:
+        """Whether the rows are in order of the time of the stream."""
+        first = self.order[0] if self.order else None
+        return (
+            first is not None
+            and not first.descending
+            and isinstance(first.expression, Attribute)
+            and first.expression.path == (self.time,)
+        )
+
+    @property
     def tie_breaks(self) -> tuple[str, ...]:
         """The columns that decide between rows that are equal in ORDER BY."""
         if self.output is row_syntax.Rows.ONE:

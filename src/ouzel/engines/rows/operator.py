@@ -17,7 +17,7 @@ from ouzel.engines.rows.finder import Finder
 from ouzel.engines.rows.frames import SortedRows, evaluated, row_order
 from ouzel.engines.rows.measures import MatchView, written
 from ouzel.engines.rows.overlaps import suffix_view
-from ouzel.engines.rows.partitions import kept_slots, touched
+from ouzel.engines.rows.partitions import first_undecided, kept_slots, mark_tried, touched
 from ouzel.engines.rows.plan import RowPlan
 from ouzel.engines.rows.tables import Matches, Partitions, RowEvents
 from ouzel.kernels.order import gather
@@ -98,6 +98,7 @@ class RowOperator(StreamOperator[RowEvents]):
         )
         super().__init__(plan, layout, limits, RowStager(plan), buffer, {})
         self._timer: int | None = None
+        self._dead = 0  # held rows that no match can read any more
         nothing = SortedRows.of(empty_table(layout.schema))
         none = np.zeros(0, np.int64)
         no_matches = Matches(none, none, none, none, np.zeros(0, np.int32))
@@ -114,8 +115,14 @@ class RowOperator(StreamOperator[RowEvents]):
         events, count = self._buffer.events, self._buffer.count
         return {"runs": int(np.count_nonzero(~events.is_tried[:count]))}
 
+    @property
+    def held_events(self) -> int:
+        """The number of pending rows, and of live ones that a match may read."""
+        return self._buffer.held - self._dead
+
     def open_by_key(self, watermark: int) -> list[OpenKey]:
         """The partitions of all held rows: their values, the number of rows, the time of the oldest."""
+        self._compact()
         found = self._buffer.open_by_key(np.iinfo(np.int64).min, self._stager.keys)
         return [(self._stager.values(values), rows, oldest) for values, rows, oldest in found]
 
@@ -128,6 +135,7 @@ class RowOperator(StreamOperator[RowEvents]):
 
     def dump(self, writer: Any) -> dict[str, Any]:
         """Store everything; returns what `load` needs."""
+        self._compact()
         return {**super().dump(writer), "timer": self._timer}
 
     def stage_small(self, batch: SmallBatch) -> None:
@@ -160,18 +168,23 @@ class RowOperator(StreamOperator[RowEvents]):
     def _take_in(self, ready: Block[RowEvents]) -> None:
         """Make rows live, in the order of ORDER BY. They come after all live ones."""
         buffer = self._buffer
+        times = ready.events.end
+        if self._plan.query.is_by_time and (times[1:] > times[:-1]).all():
+            return buffer.append(ready)
         table, _, places = buffer.store.fetch(ready.rows)
         order = row_order(self._plan.query, SortedRows.chosen(table, places))
         if order is not None:
             ready = chosen(ready, order)
-        buffer.append(ready)
+        return buffer.append(ready)
 
     def _touched(self, before: int, until: int) -> tuple[np.ndarray, Partitions]:
         """The slots of all rows of the partitions in which something may be decided, one partition behind the other:
         those that have new rows, or rows whose match may be decided now."""
         buffer, window = self._buffer, self._plan.query.window
         closed = LATEST if isinstance(window, float) or until == LATEST else expiry_bound(until, window)
-        slots, bounds, start, origin = touched(buffer.events, buffer.count, before, closed, self._stager.keys.count + 1)
+        slots, bounds, start, origin = touched(
+            buffer.events, buffer.count, before, closed, self._stager.keys.count + 1, self._plan.rows_before
+        )
         complete = np.full(len(start), until == LATEST)
         known = bounds[1:] - np.where(complete, 0, self._plan.rows_after)
         return slots, Partitions(bounds, known, origin, start, complete)
@@ -182,19 +195,28 @@ class RowOperator(StreamOperator[RowEvents]):
         return SortedRows.chosen(table, places, bounds)
 
     def _leave(self, slots: np.ndarray, partitions: Partitions, until: int) -> None:
-        """Evict the rows that no match can read any more, and set the timer."""
+        """Evict the rows that no match can read any more if they are most of all, and set the timer."""
         buffer = self._buffer
         if until == LATEST:
             buffer.clear()
+            self._dead = 0
         else:
-            kept = kept_slots(buffer.events, buffer.count, slots, partitions, self._plan.rows_before)
-            if len(kept) < buffer.count:
-                buffer.keep(kept)
+            self._dead += mark_tried(buffer.events, slots, partitions, self._plan.rows_before)
+            if self._dead == buffer.count or is_mostly_dead(self._dead, buffer.count):
+                self._compact()
         held = buffer.entries
         if is_mostly_dead(buffer.store.rows - held, buffer.store.rows) or not held:
             buffer.keep_rows()
         self._timer = self._next_close(until)
         self._compact_codes()
+
+    def _compact(self) -> None:
+        """Evict the rows that no match can read any more."""
+        if self._dead:
+            buffer = self._buffer
+            keys = self._stager.keys.count + 1
+            buffer.keep(kept_slots(buffer.events, buffer.count, keys, self._plan.rows_before))
+            self._dead = 0
 
     def _next_close(self, until: int) -> int | None:
         window = self._plan.query.window
@@ -202,9 +224,8 @@ class RowOperator(StreamOperator[RowEvents]):
             return None
         assert isinstance(window, int)
         events, count = self._buffer.events, self._buffer.count
-        ticks = events.end[:count][~events.is_tried[:count]]
-        ticks = ticks[ticks > until + 1 - window]
-        return min(int(ticks.min()) + window - 1, LATEST - 1) if len(ticks) else None
+        slot = first_undecided(events, count, until + 1 - window)
+        return min(int(events.end[slot]) + window - 1, LATEST - 1) if slot < count else None
 
     def _shown(self, slot: int, rows: SortedRows, row: int) -> str:
         """A row in words: by its number in a table, by its time in a stream."""

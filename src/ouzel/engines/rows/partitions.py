@@ -24,36 +24,47 @@ _BIT_OF_WORD = np.int64(63)
 
 
 @kernel(allocates=True)
-def touched(events: RowEvents, count: int, before: int, closed: int, keys: int) -> Any:
+def touched(events: RowEvents, count: int, before: int, closed: int, keys: int, rows_before: int) -> Any:
     """The slots of the partitions with rows from `before` on, or with a row at or before the tick `closed` whose match
-    is not decided, one partition behind the other. Also where each begins, where the search in it begins, and its
-    first row ever, -1 if that is not held."""
+    is not decided, one partition behind the other, without rows that no match can read any more. Also where each
+    begins, where the search in it begins, and its first row ever, -1 if that is not held."""
     is_touched = np.zeros(keys, np.bool_)
-    for slot in range(count):
-        if slot >= before or (not events.is_tried[slot] and events.end[slot] <= closed):
+    for slot in range(before, count):
+        is_touched[events.key[slot]] = True
+    for slot in range(before):
+        # Live rows are in order of time.
+        if events.end[slot] > closed:
+            break
+        if not events.is_tried[slot]:
             is_touched[events.key[slot]] = True
+    found = np.empty(count, np.int32)
     ends = np.zeros(keys, np.int64)
-    for slot in range(count):
-        ends[events.key[slot]] += is_touched[events.key[slot]]
     used = 0
-    partitions = 0
-    for key in range(keys):
-        partitions += ends[key] > 0
-        used += ends[key]
-        ends[key] = used - ends[key]
-    slots = np.empty(used, np.int32)
     for slot in range(count):
         key = events.key[slot]
         if is_touched[key]:
-            slots[ends[key]] = slot
+            found[used] = slot
+            used += 1
             ends[key] += 1
+    total = 0
+    partitions = 0
+    for key in range(keys):
+        partitions += is_touched[key]
+        total += ends[key]
+        ends[key] = total - ends[key]
+    slots = np.empty(used, np.int32)
+    for place in range(used):
+        key = events.key[found[place]]
+        slots[ends[key]] = found[place]
+        ends[key] += 1
     bounds = np.zeros(partitions + 1, np.int64)
     starts = np.empty(partitions, np.int64)
     origins = np.empty(partitions, np.int64)
     partition = 0
     begin = 0
+    used = 0
     for key in range(keys):
-        if ends[key] == begin:
+        if not is_touched[key]:
             continue
         first = slots[begin]
         if first >= before:
@@ -62,36 +73,56 @@ def touched(events: RowEvents, count: int, before: int, closed: int, keys: int) 
         start = begin
         while start < ends[key] and events.is_tried[slots[start]]:
             start += 1
-        starts[partition] = start
-        origins[partition] = begin if events.is_first[first] else -1
+        kept = max(begin, start - rows_before)
+        starts[partition] = used + start - kept
+        origins[partition] = used if kept == begin and events.is_first[first] else -1
+        for place in range(kept, ends[key]):
+            slots[used] = slots[place]
+            used += 1
         begin = ends[key]
         partition += 1
-        bounds[partition] = begin
-    return slots, bounds, starts, origins
+        bounds[partition] = used
+    return slots[:used], bounds, starts, origins
+
+
+@kernel
+def mark_tried(events: RowEvents, slots: ReadOnly[NDArray[np.int32]], partitions: Partitions, rows_before: int) -> int:
+    """Mark the rows that the search in some partitions has tried. Returns how many rows of theirs no later match can
+    read: all before those that are not decided, but the last `rows_before` of them."""
+    dead = 0
+    for partition in range(partitions.start.size):
+        begin = partitions.bounds[partition]
+        start = partitions.start[partition]
+        for place in range(begin, start):
+            events.is_tried[slots[place]] = True
+        dead += max(0, start - rows_before - begin)
+    return dead
 
 
 @kernel(allocates=True)
-def kept_slots(
-    events: RowEvents, count: int, slots: ReadOnly[NDArray[np.int32]], partitions: Partitions, rows_before: int
-) -> Any:
-    """The slots of all rows that a later match may read, after the search in some partitions: rows before those that
-    are not decided leave, all but `rows_before` of each partition."""
-    is_kept = np.ones(count, np.bool_)
-    kept = count
-    for partition in range(partitions.start.size):
-        start = partitions.start[partition]
-        for place in range(partitions.bounds[partition], start):
-            events.is_tried[slots[place]] = True
-            if place < start - rows_before:
-                is_kept[slots[place]] = False
-                kept -= 1
-    found = np.empty(kept, np.int64)
-    kept = 0
+def kept_slots(events: RowEvents, count: int, keys: int, rows_before: int) -> Any:
+    """The slots of all rows that a later match may read: those that are not decided, and of each partition the last
+    `rows_before` before them."""
+    tried = np.zeros(keys, np.int64)
+    found = np.empty(count, np.int64)
+    first = count
+    for slot in range(count - 1, -1, -1):
+        if events.is_tried[slot]:
+            tried[events.key[slot]] += 1
+            if tried[events.key[slot]] > rows_before:
+                continue
+        first -= 1
+        found[first] = slot
+    return found[first:]
+
+
+@kernel
+def first_undecided(events: RowEvents, count: int, bound: int) -> int:
+    """The slot of the first row behind a tick whose match is not decided; `count` if there is none."""
     for slot in range(count):
-        if is_kept[slot]:
-            found[kept] = slot
-            kept += 1
-    return found
+        if events.end[slot] > bound and not events.is_tried[slot]:
+            return slot
+    return count
 
 
 @kernel(allocates=True)

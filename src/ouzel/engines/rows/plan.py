@@ -103,11 +103,8 @@ def _reads_match(expression: Bound, rows: tuple[Row | Rows, ...]) -> bool:
 def check_stream(query: BoundRowPattern) -> None:
     """Refuse what a stream cannot decide, or what would hold its rows without end."""
     mistake = Source(query.text).mistake
-    first = query.order[0] if query.order else None
-    expression = first.expression if first is not None else None
-    is_time = isinstance(expression, Attribute) and expression.path == (query.time,)
-    if first is None or first.descending or not is_time:
-        where = query.pattern.span if expression is None else expression.span
+    if not query.is_by_time:
+        where = query.order[0].expression.span if query.order else query.pattern.span
         raise mistake(
             f"over a stream the first column of ORDER BY must be the time column {quoted(query.time or '')}, ascending",
             where,
