@@ -156,7 +156,10 @@ def optional_query(given: Query, time: str) -> Query:
     parts = given.tree.pattern.components
     names = [_name(part) for part in parts]
     if parts[-1].negated:
-        raise InputError("a loss model is learnt from the events of the last component, which must be positive")
+        raise InputError(
+            "a loss model is learnt from the events of the last component, which must be positive; leave the negated end "
+            "out of the query, and give its gap"
+        )
     positive = tuple(replace(part, variable=name, negated=False) for part, name in zip(parts, names, strict=True))
     items = [syntax.Item(syntax.Reference((name, time)), f"at{number}") for number, name in enumerate(names)]
     items.append(syntax.Item(syntax.Reference((names[-1], EVENT)), EVENT))

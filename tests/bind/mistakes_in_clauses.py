@@ -210,11 +210,6 @@ CLAUSES = [
 INCOMPLETE = [
     (AB + "WITHIN 3 s THRESHOLD «2»", "a threshold must be a number from 0 to 1", None),
     (
-        "SEQUENCE (x, «!y») WHERE x.code = '1' AND y.code = '2' WITHIN 3 s THRESHOLD 0.5",
-        "with THRESHOLD the last component must be positive",
-        "it is the one that is always observed",
-    ),
-    (
         "PATTERN SEQ(Shelf a, Exit b) «WITHOUT Register r» WITHIN 3 s THRESHOLD 0.5",
         "with THRESHOLD a pattern cannot have WITHOUT",
         "use a negative component",

@@ -22,9 +22,10 @@ def random_incomplete(rng: random.Random) -> IncompleteCase:
     """
     while True:
         kinds = [rng.random() < 0.3 for _ in range(rng.choice((1, 2, 2, 3, 3, 4)))] + [False]
+        kinds += [True] * rng.choice((0, 0, 0, 0, 0, 0, 1, 2))
         if kinds.count(False) <= 4:
             break
-    names = "abcde"[: len(kinds)]
+    names = "abcdefg"[: len(kinds)]
     untyped = rng.random() < 0.5
     text = _query(rng, names, kinds, untyped)
     return IncompleteCase(text, _events(rng), _model(rng, names, kinds))
@@ -117,7 +118,7 @@ def _defaulted(rng: random.Random, condition: str, positives: list[str]) -> str:
         name, attribute = found.groups()
         return f"{name}.{attribute}[{default(name, attribute)}]" if name in positives[:-1] else found.group()
 
-    return re.sub(r"\b([a-e])\.(id|x|s|time)\b(?!\[)(?![^\[]*\])", filled, condition)
+    return re.sub(r"\b([a-g])\.(id|x|s|time)\b(?!\[)(?![^\[]*\])", filled, condition)
 
 
 def _model(rng: random.Random, names: str, kinds: list[bool]) -> LossModel:

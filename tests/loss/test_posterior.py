@@ -69,6 +69,11 @@ def sampled(stages: list[Stage], window: float, keys: int, seed: int) -> tuple[p
         last = round((clock + shift) * TICKS)
         whole = is_real and len(happened) == len(positives) and not negatives
         whole = whole and (clock - times[positives[0].name]) < window if whole else False
+        if is_real:
+            # The window that begins with the first component says until when a negative behind the last one counts.
+            for stage in stages[stages.index(positives[-1]) + 1 :]:
+                negatives.append((stage, clock + draw(stage.gap)))  # type: ignore[arg-type]
+                whole = whole and negatives[-1][1] - times[positives[0].name] >= window
         explanation = []
         for stage in positives:
             if stage is positives[-1]:
@@ -87,8 +92,8 @@ def sampled(stages: list[Stage], window: float, keys: int, seed: int) -> tuple[p
             ]
         for stage in stages:
             if stage is not positives[-1]:
-                for _ in range(rng.poisson(2 * window / stage.background)):
-                    moment = origin + 5 * window - rng.uniform(0, 2 * window)
+                for _ in range(rng.poisson(3 * window / stage.background)):
+                    moment = origin + 6 * window - rng.uniform(0, 3 * window)
                     rows.append((round(moment * TICKS), stage.name, key))
     rows.sort()
     return pa.table(dict(zip(("ts", "type", "id"), map(list, zip(*rows, strict=True)), strict=True))), truth
@@ -159,6 +164,12 @@ WORLDS = {
         Stage("B", LogNormal(6, 0.6), 0.7, 0.4, 80, skip=Exponential(9)),
         Stage("N", Gamma(2, 6), loss=0.4, background=100, negated=True),
         Stage("C", Histogram((0, 2, 6, 15), (2, 5, 1))),
+    ],
+    "a negated end": [
+        Stage("A", None, 0.95, 0.1, 60),
+        Stage("B", Gamma(3, 3), 0.7, 0.4, 80),
+        Stage("C", Gamma(2, 4), prior=0.7),
+        Stage("N", Exponential(40), loss=0.3, background=200, negated=True),
     ],
     "last events that are background": [
         Stage("A", None, 0.9, 0.2, 40),

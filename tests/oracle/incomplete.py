@@ -183,8 +183,14 @@ class Incomplete:
         return reported
 
     def paths(self) -> Iterator[Path]:
-        """Every choice of events that satisfies order, types, predicates, window and negation."""
-        return (path for path in self.bindings if not self._is_forbidden(self.bound(path)))
+        """Every choice of events that satisfies order, types, predicates, window and negation. "Behind a negative last
+        component the window must be known, so the first component is never missing"."""
+        whole = (path for path in self.bindings if not self.negated_end or path[0] is not None)
+        return (path for path in whole if not self._is_forbidden(self.bound(path)))
+
+    @property
+    def negated_end(self) -> bool:
+        return self.conditions.components[-1].negated
 
     @cached_property
     def bindings(self) -> list[Path]:
@@ -279,8 +285,9 @@ class Incomplete:
         before = [event for name, event in bound.items() if number[name] < component.number]
         after = [event for name, event in bound.items() if number[name] > component.number]
         last = bound[self.positives[-1].name]
-        # "First in SEQ: the interval is (last.end - T, first.start)."
-        return before[-1].end if before else last.end - self.window, after[0].start
+        # "First in SEQ: the interval is (last.end - T, first.start)"; last in SEQ: (last.end, first.start + T).
+        after_time = before[-1].end if before else last.end - self.window
+        return after_time, after[0].start if after else before[0].start + self.window
 
     # ── Loss rates ─────────────────────────────────────────────────────────────────────────────────
 
@@ -339,8 +346,19 @@ class Incomplete:
         for disjunct in self.disjuncts:
             if all(self.comparison_holds(comparison, bound) for comparison in disjunct):
                 losses = self.losses(disjunct)
-                best = max(best, math.prod(self._edge_score(*edge, losses) for edge in self.edges(path)))
+                at_end = math.prod(self.not_happened(n, self.left(path), losses) for n in self.at_end)
+                best = max(best, at_end * math.prod(self._edge_score(*edge, losses) for edge in self.edges(path)))
         return best
+
+    @property
+    def at_end(self) -> list[Component]:
+        """The negatives behind the last positive."""
+        return [c for c in self.conditions.components if c.number > self.positives[-1].number]
+
+    def left(self, path: Path) -> int:
+        """From the last event to the end of the window that begins with the first."""
+        assert path[0] is not None and path[-1] is not None
+        return self.events[path[0]].start + self.window - self.events[path[-1]].end
 
     def edges(self, path: Path) -> Iterator[tuple[int, int, int]]:
         """From one bound positive (-1: the beginning of the window) to the next, and the time between them. "A path
@@ -440,13 +458,16 @@ class Incomplete:
             ]
 
         chosen = tuple(posterior.LOST if event is None else event for event in path[:-1])
-        return posterior.probability(self.chain, chosen, explanations, times, last.end - self.window, observed)
+        left = float(self.left(path)) if self.negated_end else None
+        return posterior.probability(self.chain, chosen, explanations, times, last.end - self.window, observed, left)
 
     # ── Output ─────────────────────────────────────────────────────────────────────────────────────
 
     def _explanation(self, path: Path, score: float, probability: float | None) -> Explanation:
         bound = self.bound(path)
         start, end = next(iter(bound.values())).start, bound[self.positives[-1].name].end
+        if self.negated_end:
+            end = start + self.window - 1
         missing = tuple(c.name for c, place in zip(self.positives, path, strict=True) if place is None)
         row: dict[str, Any] = {"start": start, "end": end}
         if self.query.returns is None:
@@ -468,8 +489,9 @@ class Incomplete:
             numbers = [number for number, place in enumerate(one.path) if place is not None]
             return -worth, one.start, positions, numbers
 
-        for last in sorted({one.path[-1] for one in reported if one.path[-1] is not None}):
-            yield min((one for one in reported if one.path[-1] == last), key=rank)
+        # With a negated end, a match completes when its window ends.
+        for last in sorted({(one.path[-1], one.end) for one in reported if one.path[-1] is not None}):
+            yield min((one for one in reported if (one.path[-1], one.end) == last), key=rank)
 
 
 def without_defaults(node: Any) -> Any:

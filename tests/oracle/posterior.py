@@ -277,8 +277,10 @@ def probability(
     times: Callable[[int, Any], tuple[int, int]],
     window_start: int,
     observed: Callable[[Choice, str, int, int], Sequence[int]],
+    left: float | None = None,
 ) -> float:
-    """The weight of a path among all explanations of its last event."""
+    """The weight of a path among all explanations of its last event. A query with a negated end has so much time `left`
+    from the last event to the end of the window."""
     prior = chain.prior(chain.positives[-1])
 
     def weighed(choice: Choice, happen: bool) -> float:
@@ -292,5 +294,11 @@ def probability(
         )
 
     every = math.fsum(weighed(choice, True) for choice in explanations)
+    own = weighed(path, False)
+    for name in chain.names[chain.names.index(chain.positives[-1]) + 1 :] if left is not None else ():
+        if name in chain.model["gaps"]:
+            gap = chain.distribution("gaps", name)
+            own *= float(gap.sf(left))
+            every *= float(gap.sf(left) + chain.losses[name] * gap.cdf(left))
     whole = prior * every + 1 - prior
-    return min(prior * weighed(path, False) / whole, 1.0) if whole > 0 else 0.0
+    return min(prior * own / whole, 1.0) if whole > 0 else 0.0

@@ -580,16 +580,12 @@ def check_threshold_query(
     defaults: Defaults,
     source: Source,
 ) -> None:
-    """A query with THRESHOLD must use any match, no +, a window in time, and an observed last component."""
+    """A query with THRESHOLD must use any match, no +, and a window in time."""
     assert query.threshold is not None
     where = query.threshold.span
     last = components[-1]
     if last.across:
         raise source.mistake("with THRESHOLD a pattern cannot have WITHOUT", last.span, "use a negative component")
-    if last.negated:
-        raise source.mistake(
-            "with THRESHOLD the last component must be positive", last.span, "it is the one that is always observed"
-        )
     for component in components:
         if component.kleene:
             raise source.mistake("with THRESHOLD a component cannot have +", component.span)
@@ -639,7 +635,7 @@ def _check_defaults_given(
     components: Sequence[Component], conjuncts: Sequence[Conjunct], defaults: Defaults, source: Source
 ) -> None:
     """Comparing a component that may be missing with anything else needs a default for it."""
-    last = components[-1].position
+    last = [component for component in components if not component.negated][-1]
     needed: list[tuple[Bound, Span]] = []
     for conjunct in conjuncts:
         for comparison in comparisons_of(*conjunct.comparisons):
@@ -652,10 +648,10 @@ def _check_defaults_given(
         if not isinstance(part, Attribute | Intrinsic) or part in defaults:
             continue
         component = components[part.component]
-        if component.position != last and not component.negated:
+        if component.position != last.position and not component.negated:
             name = ".".join(part.path) if isinstance(part, Attribute) else part.field.value
             raise source.mistake(
                 f"{quoted(component.variable)} may be missing, so '{component.variable}.{name}' needs a default here",
                 span,
-                f"write it in brackets: {component.variable}.{name}[{components[-1].variable}.{name}]",
+                f"write it in brackets: {component.variable}.{name}[{last.variable}.{name}]",
             )

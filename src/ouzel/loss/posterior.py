@@ -77,6 +77,18 @@ class Weights:
         share = self._skipped(range(target))
         return self._pieces(lambda t: np.full(len(t), share), [])
 
+    @property
+    def path_at_end(self) -> Pieces:
+        """No negative behind the last positive happened until the window ended."""
+        own = self._negatives[-1]
+        return self._pieces(lambda t: self._absent(own, t), self._gaps(own))
+
+    @property
+    def every_at_end(self) -> Pieces:
+        """None of them was observed."""
+        own = self._negatives[-1]
+        return self._pieces(lambda t: self._quiet(own, t), self._gaps(own))
+
     def unobserved(self, negative: LossyComponent, t: Array) -> Array:
         """A negative did not happen in a time t, or was lost."""
         if negative.loss == 0 and negative.gap is None:

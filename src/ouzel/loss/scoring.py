@@ -78,8 +78,20 @@ class Scoring:
 
     def unobserved(self, edge: Edge, t: Array) -> Array:
         """Π S^N over the negatives of an edge: each did not happen, given that none was observed (AYAC 3.2)."""
+        return self._none_of(edge.negatives, t)
+
+    @property
+    def at_end(self) -> tuple[LossyComponent, ...]:
+        """The negatives behind the last positive."""
+        return self._components[self._places[-1] + 1 :]
+
+    def not_at_end(self, t: Array) -> Array:
+        """Π S^N over these, for times from the last positive to the end of the window."""
+        return self._none_of(self.at_end, t)
+
+    def _none_of(self, negatives: Sequence[LossyComponent], t: Array) -> Array:
         found = np.ones(len(t))
-        for negative in edge.negatives:
+        for negative in negatives:
             if negative.loss > 0:
                 assert negative.gap is not None, "checked when the plan is made"
                 left = negative.gap.survival(t)

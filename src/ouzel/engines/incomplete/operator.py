@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,7 @@ from ouzel.engines.incomplete.scores import (
     rates_of,
     weights_of,
 )
-from ouzel.engines.incomplete.search import describe, rebase, rekey, scan
+from ouzel.engines.incomplete.search import allowed_at_end, describe, rebase, rekey, scan
 from ouzel.engines.incomplete.tables import (
     ArrivalCounter,
     ArrivalOutput,
@@ -74,16 +74,17 @@ class Explanations:
     def count(self) -> int:
         return len(self.score)
 
-    def chosen(self, rows: np.ndarray) -> Explanations:
-        """Some of the paths."""
+    def followed_by(self, other: Explanations) -> Explanations:
+        """These paths, then others."""
         return Explanations(
-            self.slots[:, rows],
-            self.starts[rows],
-            self.ends[rows],
-            self.score[rows],
-            self.probability[rows],
+            np.concatenate([self.slots, other.slots], axis=1),
+            *(np.concatenate([getattr(self, name), getattr(other, name)]) for name in _BY_PATH),
             self.threshold,
         )
+
+    def chosen(self, rows: np.ndarray) -> Explanations:
+        """Some of the paths."""
+        return Explanations(self.slots[:, rows], *(getattr(self, name)[rows] for name in _BY_PATH), self.threshold)
 
     def by_missing(self) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
         """Sets of missing positions, each with the rows of the paths that miss exactly these."""
@@ -91,6 +92,9 @@ class Explanations:
         for found in np.unique(bits):
             missing = tuple(place for place in range(len(self.slots)) if found >> place & 1)
             yield missing, np.flatnonzero(bits == found)
+
+
+_BY_PATH = ("starts", "ends", "score", "probability")
 
 
 # ── Loss rates by disjunct ─────────────────────────────────────────────────────────────────────────
@@ -122,7 +126,7 @@ def refined(
             for disjunct in one.disjuncts:
                 tests = [_test(comparison, absent, query, frame, known) for comparison in disjunct]
                 satisfied |= np.logical_and.reduce([np.ones(len(rows), bool), *tests])
-            scores = _scores(found.slots[:, rows], found.ends[rows], own, instances, query)
+            scores = _scores(found.slots[:, rows], own, instances, query)
             score[rows] = np.where(satisfied, np.maximum(scores, score[rows]), score[rows])
     least = 0.0 if found.threshold.on_probability else found.threshold.value
     kept = np.flatnonzero((score > 0) & (score >= least))
@@ -142,13 +146,13 @@ def _test(
     return known[comparison]
 
 
-def _scores(
-    slots: np.ndarray, ends: np.ndarray, curves: EdgeCurves, instances: Instances, query: BoundQuery
-) -> np.ndarray:
+def _scores(slots: np.ndarray, curves: EdgeCurves, instances: Instances, query: BoundQuery) -> np.ndarray:
     """The scores of paths that bind the same components."""
     bound = [place for place in range(len(slots)) if slots[place, 0] >= 0]
     window = query.window.ticks  # type: ignore[union-attr]
-    score = np.ones(slots.shape[1])
+    score, ends = np.ones(slots.shape[1]), instances.end[slots[-1]]
+    if query.negated_end:
+        score = curves.at_end(instances.start[slots[0]] + window - ends)
     for source, target in zip([ENTRY, *bound], bound, strict=False):
         before = ends - window if source == ENTRY else instances.end[slots[source]]
         score = score * curves.score(source, target)(instances.start[slots[target]] - before)
@@ -168,9 +172,12 @@ def best_of_each(
     places: Sequence[np.ndarray],
 ) -> np.ndarray:
     """The rows of the most likely path of each completing event; ties go to the smaller start, then to the
-    lexicographically smaller positions in the stream, then to the smaller component numbers."""
-    order = np.lexsort((found.starts, -criterion, found.slots[-1]))
-    last, value, start = found.slots[-1][order], criterion[order], found.starts[order]
+    lexicographically smaller positions in the stream, then to the smaller component numbers. With a negated end, paths
+    whose windows end at different times are not compared."""
+    events = np.stack([found.slots[-1], found.ends])
+    completing = np.unique(events, axis=1, return_inverse=True)[1].ravel()
+    order = np.lexsort((found.starts, -criterion, completing))
+    last, value, start = completing[order], criterion[order], found.starts[order]
     first = np.concatenate([[True], last[1:] != last[:-1]])
     group = np.cumsum(first) - 1
     leader = np.flatnonzero(first)[group]
@@ -182,7 +189,7 @@ def best_of_each(
     for row in tied.tolist():
         bound = [place for place in range(len(found.slots)) if found.slots[place, row] >= 0]
         key = ([int(position[places[place][row]]) for place in bound], bound)
-        event = int(found.slots[-1, row])
+        event = int(completing[row])
         if event not in best or key < best[event][0]:
             best[event] = (key, row)
     return np.sort(np.array([row for _, row in best.values()], np.int64))
@@ -350,6 +357,8 @@ class IncompleteOperator(InstanceOperator):
         self._tables = _tables(plan, lowered, best, weights, limits)
         self._state = new_state(self._tables, 0, 1)
         self._output = new_output(self._tables, _OUTPUT_MATCHES)
+        # Paths that wait for the end of their window.
+        self._waiting = self._found(0) if query.negated_end else None
         if query.output.form is OutputForm.BEST:
             ordering = {*self._buffer.columns, *tie_break_columns(plan, layout), *layout.order}
             self._buffer.columns = [name for name in layout.schema.names if name in ordering]
@@ -357,10 +366,12 @@ class IncompleteOperator(InstanceOperator):
         self.schema = self._paths.schema
         # Whether every path that the kernel finds is a row, and no query reads it.
         is_best = query.output.form is OutputForm.BEST
-        self._is_shown_as_found = len(self._rates) == 1 and not is_best and query.into is None
+        self._is_shown_as_found = len(self._rates) == 1 and not is_best and query.into is None and not query.negated_end
 
     def _rebase(self, dead: int, used: int) -> None:
         rebase(self._state, dead, used)
+        if self._waiting is not None:
+            np.subtract(self._waiting.slots, dead, out=self._waiting.slots, where=self._waiting.slots >= 0)
 
     def _rekey(self, renamed: np.ndarray) -> None:
         self._state = rekey(self._state, self._tables.components, renamed)
@@ -370,7 +381,7 @@ class IncompleteOperator(InstanceOperator):
     def _read(self, ready: Block[Instances] | None, until: int) -> Answer:
         if ready is not None:
             self._scan(ready)
-        return self._collect()
+        return self._collect(until)
 
     def _scan(self, ready: Block[Instances]) -> None:
         first = self._buffer.count
@@ -386,21 +397,45 @@ class IncompleteOperator(InstanceOperator):
             matches_max=self._limits.max_answer_events // self._tables.length,
         )
         if status is Status.MATCH_LIMIT:
-            raise LimitError(
-                f"query '{self._query.name}' found more than "
-                f"max_matches_per_timestamp={self._limits.max_matches_per_timestamp:,} "
-                "matches that complete at one timestamp; "
-                "give a higher THRESHOLD, a smaller WITHIN window or a more selective WHERE, or raise the limit"
-            )
+            self._raise_match_limit()
         if status is Status.OUTPUT_FULL:
             self._limits.check_answer(self._query.name, self._limits.max_answer_events + 1)
         assert status is Status.DONE
 
+    def _raise_match_limit(self) -> NoReturn:
+        raise LimitError(
+            f"query '{self._query.name}' found more than "
+            f"max_matches_per_timestamp={self._limits.max_matches_per_timestamp:,} "
+            "matches that complete at one timestamp; "
+            "give a higher THRESHOLD, a smaller WITHIN window or a more selective WHERE, or raise the limit"
+        )
+
+    def _released(self, waiting: Explanations, until: int) -> Explanations:
+        """The paths whose windows have passed without a negative event, in the order of these windows."""
+        is_due = waiting.ends <= until
+        self._waiting = waiting.chosen(np.flatnonzero(~is_due))
+        if self._waiting.count > self._limits.max_partial_matches:
+            raise LimitError(
+                f"query '{self._query.name}' has more than max_partial_matches={self._limits.max_partial_matches:,} "
+                "matches that wait for the end of their window; give a higher THRESHOLD, a smaller WITHIN window or a "
+                "more selective WHERE, or raise the limit"
+            )
+        due = np.flatnonzero(is_due)
+        due = due[np.argsort(waiting.ends[due], kind="stable")]
+        found = waiting.chosen(due)
+        allowed = np.empty(found.count, np.uint8)
+        slots = np.ascontiguousarray(found.slots)
+        allowed_at_end(self._tables, self._state, self._kernel_events(), slots, allowed)
+        found = found.chosen(np.flatnonzero(allowed))
+        if np.unique(found.ends, return_counts=True)[1].max(initial=0) > self._limits.max_matches_per_timestamp:
+            self._raise_match_limit()
+        return found
+
     # ── Giving matches out ─────────────────────────────────────────────────────────────────────────
 
-    def _collect(self) -> Answer:
+    def _collect(self, until: int) -> Answer:
         count = int(self._output.written[0])
-        if not count:
+        if not count and (self._waiting is None or not self._waiting.count):
             return self.nothing
         read = self._buffer.store.open_rows if self._is_shown_as_found else None
         if read is not None:
@@ -412,6 +447,10 @@ class IncompleteOperator(InstanceOperator):
         self._output.written[0] = 0
         if len(self._output.score) > 8 * _OUTPUT_MATCHES:
             self._output = new_output(self._tables, _OUTPUT_MATCHES)
+        if self._waiting is not None:
+            found = self._released(self._waiting.followed_by(found), until)
+            if not found.count:
+                return self.nothing
         # A missing component points to the row of the last one, which is never read.
         slots = np.where(found.slots >= 0, found.slots, found.slots[-1])
         table, ticks, places = self._fetch(list(slots))
@@ -442,12 +481,20 @@ class IncompleteOperator(InstanceOperator):
 
     # ── What is open ───────────────────────────────────────────────────────────────────────────────
 
+    @property
+    def timer(self) -> int | None:
+        """The tick at which a match completes without any further event."""
+        return None if self._waiting is None or not self._waiting.count else int(self._waiting.ends.min())
+
     def dump(self, writer: Writer) -> dict[str, Any]:
         """Store everything; `load` takes what this returns."""
         state = {name: writer.add_array(getattr(self._state, name)) for name in ("queues", "counters")}
         for name in ("links", "upper"):
             state[name] = writer.add_array(getattr(self._state, name)[: self._buffer.count])
-        return {**super().dump(writer), "state": state}
+        stored: dict[str, Any] = {**super().dump(writer), "state": state}
+        if self._waiting is not None:
+            stored["waiting"] = [writer.add_array(getattr(self._waiting, name)) for name in ("slots", *_BY_PATH)]
+        return stored
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
         """Restore what `dump` stored."""
@@ -455,6 +502,10 @@ class IncompleteOperator(InstanceOperator):
         stored: dict[str, Any] = {name: reader.array(number) for name, number in head["state"].items()}
         state = self._state._replace(**stored)
         self._state = reserve(self._tables, state, self._buffer.count, self._stager.keys.count)
+        if self._waiting is not None:
+            fresh = [getattr(self._waiting, name) for name in ("slots", *_BY_PATH)]
+            stored_paths = reader.arrays_like(head["waiting"], fresh)
+            self._waiting = Explanations(*map(np.copy, stored_paths), self._threshold)
 
     @property
     def statistics(self) -> dict[str, int]:
@@ -471,6 +522,11 @@ def _tables(
     listed: list[Curve] = []
     edges = edges_of(query, curves, listed, threshold=least_score, bounds=plan.bounds)
     made = None if weights is None else weights_of(query, weights, listed)
+    if query.negated_end:
+        listed.append(curves.at_end)
+    score_at_end = len(listed) - 1 if query.negated_end else -1
+    # Matches that wait for the end of their window are counted when it ends.
+    matches_max = NO_LIMIT if query.negated_end else min(limits.max_matches_per_timestamp, NO_LIMIT)
     return build_arrival_tables(
         [c.negated for c in query.components],
         window,
@@ -483,5 +539,6 @@ def _tables(
         bounds=plan.bounds,
         least_probability=threshold.value if threshold.on_probability else 0.0,
         weights=made,
-        max_matches_per_timestamp=min(limits.max_matches_per_timestamp, NO_LIMIT),
+        score_at_end=score_at_end,
+        max_matches_per_timestamp=matches_max,
     )

@@ -113,7 +113,7 @@ def _hash_written_equalities(plan: Plan) -> Plan:
     """`x.id[z.id] = z.id` is hashed only if every default leads to a value of the same class: then the key implies the
     equality for every set of missing components."""
     query = plan.query
-    last = query.components[-1].position
+    last = query.positives[-1].position
     usable = list(plan.selection)
     while True:
         classes = _classes(usable)
@@ -323,7 +323,8 @@ def explain(plan: IncompletePlan) -> Explanation:
         arrivals.append(f"hashed by {key_labels(plan)}")
     if plan.bounds:
         arrivals.append("with an upper bound of the score of all paths to each arrival")
-    optional = [c.variable for c in plan.positives[:-1]]
+    # The first event decides when a window with a negated end has passed.
+    optional = [c.variable for c in plan.positives[query.negated_end : -1]]
     paths = [f"backwards from each {label_of(plan.positives[-1])}"]
     if optional:
         paths.append(f"{', '.join(optional)} may be missing")
@@ -339,7 +340,13 @@ def explain(plan: IncompletePlan) -> Explanation:
         for negative in plan.negatives:
             tests = [render_conjunct(query, c) for c in plan.forbidding.get(negative.position, ())]
             condition = f" with {' AND '.join(tests)}" if tests else ""
-            forbidding.append(f"no {label_of(negative)}{condition} between its nearest bound components")
+            is_last = negative.position > plan.positives[-1].position
+            where = (
+                "from the last component to the end of the window"
+                if is_last
+                else "between its nearest bound components"
+            )
+            forbidding.append(f"no {label_of(negative)}{condition} {where}")
         lines.append(OperatorLine("negation", tuple(forbidding)))
     on = "probability" if threshold.on_probability else "score"
     known = [f"{on} of {threshold.value:g} or more"]

@@ -161,7 +161,7 @@ def _readers_in(comparison: Bound, position: int, path: tuple[str, ...]) -> set[
 def lossy_components(query: BoundQuery, model: LossModel, losses: Sequence[float]) -> tuple[LossyComponent, ...]:
     """The model's data about each component, in ticks; InputError if something needed is missing."""
     tick_ns = query.catalog.time.tick_ns
-    last = query.components[-1].position
+    last = query.positives[-1].position
     made = []
     for component, loss in zip(query.components, losses, strict=True):
         gap, skip = model.gaps.get(component.variable), model.skip_gaps.get(component.variable)
@@ -227,6 +227,13 @@ class EdgeCurves:
         return self._scores[source, target]
 
     @cached_property
+    def at_end(self) -> Curve:
+        """The score of the time from the last component to the end of the window, of a query with a negated end."""
+        negatives = [n for n in self.scoring.at_end if n.gap is not None]
+        kinks = {kink for negative in negatives for kink in negative.gap.kinks}  # type: ignore[union-attr]
+        return build_curve(self.scoring.not_at_end, self._window, Trend.FALLING, kinks=kinks)
+
+    @cached_property
     def weights(self) -> WeightCurves:
         """The curves of the weights of explanations."""
         return WeightCurves(self._components, self._window)
@@ -258,6 +265,9 @@ class WeightCurves:
                     )
                     for function in functions
                 )
+        self.at_end: tuple[Curve, ...] = ()
+        if components[-1].negated:
+            self.at_end = tuple(_weight_curve(part, window) for part in (weights.path_at_end, weights.every_at_end))
         last = weights.positives[-1].prior
         self.last_prior = 1.0 if last is None else last
         # An upper bound of the weight of everything before a bound component.
@@ -301,6 +311,9 @@ def edges_of(
     edges = []
     for target in range(length):
         for source in range(ENTRY, target):
+            if source == ENTRY and target > 0 and query.negated_end:
+                # Without its first event nobody knows when the window ends.
+                continue
             edge = curves.scoring.edge(source, target)
             losses = curves.scoring.best_losses(edge)
             if losses == 0 or (bounds and losses * SLACK < threshold):
@@ -331,6 +344,7 @@ def weights_of(query: BoundQuery, curves: EdgeCurves, listed: list[Curve]) -> Ar
         weights.best_ahead,
         negatives,
         weights.last_prior,
+        tuple(numbered(weights.at_end)),
     )
 
 

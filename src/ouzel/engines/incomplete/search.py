@@ -21,6 +21,7 @@ from ouzel.engines.incomplete.tables import (
     ArrivalOutput,
     ArrivalState,
     ArrivalTables,
+    AtEnd,
     ByEdge,
     ByNegative,
     ByPair,
@@ -31,7 +32,16 @@ from ouzel.engines.incomplete.tables import (
     grown,
 )
 from ouzel.kernels.arrays import INT64_MIN, Matrix
-from ouzel.kernels.events import EVERY_KEY, NO_LIMIT, Instances, Status, add_jump, newest_slot_before
+from ouzel.kernels.events import (
+    EVERY_KEY,
+    LATEST,
+    NO_LIMIT,
+    Instances,
+    Status,
+    add_jump,
+    deadline,
+    newest_slot_before,
+)
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.pauses import Pieces
 from ouzel.kernels.predicates import holds
@@ -400,8 +410,9 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
     least_weight = 0.0
     if tables.least_probability > 0.0:
         total = evidence(tables, state, instances, slot, base, oldest, window_start)
-        total = tables.last_prior * total + 1.0 - tables.last_prior
-        least_weight = tables.least_probability * total / SLACK
+        # Silence behind the last component, where a negated end demands it, makes no path likelier.
+        whole = tables.last_prior * total + 1.0 - tables.last_prior
+        least_weight = tables.least_probability * whole / SLACK
     start = instances.start
     end = instances.end
     links = state.links
@@ -507,6 +518,12 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
         state.edge[level] += 1
         if not passes or _late_forbidden(tables, state, instances, level, base, oldest, window_start):
             continue
+        completes = now
+        if tables.negatives_at_end.size > 0:
+            completes = deadline(start[node], tables.window)
+            score *= value_at(curves, tables.at_end[AtEnd.SCORE], completes - now + 1)
+            if not (score > 0.0 and score >= threshold):
+                continue
         if written - begun >= room:
             return Status.MATCH_LIMIT
         if written == output.score.size:
@@ -517,13 +534,12 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
             output.slots[state.place[depth], written] = state.node[depth]
         output.score[written] = score
         output.probability[written] = weight
-        output.match_end[written] = now
+        output.match_end[written] = completes
         written += 1
     if tables.knows_probability and written > begun:
         if tables.least_probability == 0.0:
             total = evidence(tables, state, instances, slot, base, oldest, window_start)
-            total = tables.last_prior * total + 1.0 - tables.last_prior
-        written = _with_shares(tables, output, begun, written, total)
+        written = _with_shares(tables, output, begun, written, total, now)
     output.written[0] = written
     found = written - begun
     state.counters[ArrivalCounter.EDGES] += seen
@@ -537,11 +553,19 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
 
 
 @helper
-def _with_shares(tables, output, begun, written, total):
-    """Turn weights into probabilities and keep the paths that reach the threshold; returns where they end."""
+def _with_shares(tables, output, begun, written, total, now):
+    """Turn weights into probabilities and keep the paths that reach the threshold; returns where they end. `total` is
+    the weight of all explanations in which the last event, at `now`, ends an attempt."""
     kept = begun
     for path in range(begun, written):
-        probability = min(output.probability[path] / total, 1.0) if total > 0.0 else 0.0
+        weight = output.probability[path]
+        every = total
+        if tables.negatives_at_end.size > 0:
+            left = output.match_end[path] - now + 1
+            weight *= weight_at(tables.curves, tables.at_end[AtEnd.PATH], left)
+            every *= weight_at(tables.curves, tables.at_end[AtEnd.EVERY], left)
+        whole = tables.last_prior * every + 1.0 - tables.last_prior
+        probability = min(weight / whole, 1.0) if whole > 0.0 else 0.0
         if probability >= tables.least_probability:
             for position in range(tables.length):
                 output.slots[position, kept] = output.slots[position, path]
@@ -642,6 +666,34 @@ def _scan(
         slot += 1
     counters[ArrivalCounter.OLDEST] = oldest
     return status, slot
+
+
+@kernel
+def allowed_at_end(
+    tables: ArrivalTables,
+    state: ArrivalState,
+    instances: Instances,
+    slots: Matrix[np.int32],
+    allowed: NDArray[np.uint8],
+):
+    """Write for each path whether no negative behind its last component was observed until its window ended."""
+    last_position = tables.length - 1
+    for path in range(slots.shape[1]):
+        for position in range(tables.length):
+            slot = slots[position, path]
+            state.missing[position] = slot < 0
+            if slot >= 0:
+                state.bound[tables.component_at[position]] = slot
+        last = slots[last_position, path]
+        base = np.int64(instances.key[last]) * tables.components
+        last_tick = deadline(instances.start[slots[0, path]], tables.window)
+        before = last_tick + 1 if last_tick < LATEST else LATEST
+        allowed[path] = 1
+        for entry in range(tables.negatives_at_end.size):
+            negative = tables.negatives_at_end[entry]
+            if is_forbidden(tables, state, instances, negative, base, 0, instances.end[last], before):
+                allowed[path] = 0
+                break
 
 
 @helper(inline=True)

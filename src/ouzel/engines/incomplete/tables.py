@@ -60,6 +60,14 @@ class NegativeWeight(IntEnum):
     OBSERVED = 1
 
 
+class AtEnd(IntEnum):
+    """Places in `ArrivalTables.at_end`."""
+
+    SCORE = 0
+    PATH = 1  # the weight of a path
+    EVERY = 2  # of all explanations
+
+
 class ByNegative(IntEnum):
     """Columns of `ArrivalTables.by_negative`, by component; rows of positives are not used."""
 
@@ -111,6 +119,8 @@ class ArrivalTables(NamedTuple):
     edge_best: NDArray[np.float64]  # G over the whole window (AYAC section 4)
     edge_negatives: NDArray[np.int32]  # components
     negatives_between: Matrix[np.int32]  # [negative, 2]: its component and the number of positions before it
+    negatives_at_end: NDArray[np.int32]  # components behind the last positive
+    at_end: NDArray[np.int32]  # [AtEnd]: curves of the time from the last event to the end of the window, or -1
     curves: CurveTables
     pairs: Matrix[np.int32]  # [pair of positions, ByPair]: see `pair_of`
     best_path_ahead: NDArray[np.float64]  # by position: an upper bound of the weight of a path to it
@@ -154,6 +164,7 @@ class ArrivalWeights(NamedTuple):
     best_ahead: NDArray[np.float64]
     negative_weights: NDArray[np.int32]
     last_prior: float
+    at_end: tuple[int, ...]  # AtEnd.PATH and AtEnd.EVERY, of a query with a negated end
 
 
 def pair_of(source: int, target: int) -> int:
@@ -174,10 +185,10 @@ def build_arrival_tables(
     bounds: bool = True,
     least_probability: float = 0.0,
     weights: ArrivalWeights | None = None,
+    score_at_end: int = -1,
     max_matches_per_timestamp: int,
 ) -> ArrivalTables:
-    """The tables of a query whose last component is positive."""
-    assert not negated[-1], "the last component is positive and observed"
+    """The tables of a query."""
     places = [component for component, is_negative in enumerate(negated) if not is_negative]
     length = len(places)
     position = np.full(len(negated), -1, np.int32)
@@ -222,7 +233,8 @@ def build_arrival_tables(
             if variant is not None:
                 conjuncts.append(variant)
     by_test[-1] = len(named), len(variants)
-    between = [(c, sum(1 for place in places if place < c)) for c, is_negative in enumerate(negated) if is_negative]
+    negatives = [component for component, is_negative in enumerate(negated) if is_negative]
+    between = [(c, sum(1 for place in places if place < c)) for c in negatives if c < places[-1]]
     return ArrivalTables(
         components=len(negated),
         length=length,
@@ -241,6 +253,8 @@ def build_arrival_tables(
         edge_best=np.array([edge.best for edge in ordered], np.float64),
         edge_negatives=np.array(edge_negatives, np.int32),
         negatives_between=np.array(between, np.int32).reshape(len(between), 2),
+        negatives_at_end=np.array([c for c in negatives if c > places[-1]], np.int32),
+        at_end=np.array([score_at_end, *((weights.at_end if weights is not None else ()) or (-1, -1))], np.int32),
         curves=curves,
         pairs=np.empty((0, len(ByPair)), np.int32) if weights is None else weights.pairs,
         best_path_ahead=np.empty(0) if weights is None else weights.best_path_ahead,
