@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
+import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +20,12 @@ import numpy as np
 import pyarrow as pa
 
 import ouzel
+from benchmarks import lossy_parcels
 from benchmarks.lossy_shop import PATTERN, RETURN, WITHOUT_GATE, LossyShop, lossy_shop, model_of
 from benchmarks.measure import Bar, alternate, machine, markdown
 from benchmarks.report import BAR_HEADINGS
-from ouzel.loss import Exponential
+from ouzel import LossModel, ModelWarning
+from ouzel.loss import Exponential, Gamma, Gap, Histogram, LogNormal, Uniform
 from ouzel.runtime.engine import match_without
 
 RESULTS = Path(__file__).parent / "results"
@@ -45,9 +50,12 @@ def main(arguments: list[str] | None = None) -> None:
     parts = [
         quality(shops),
         calibration_table(bins, calibration(shops[0.05], 0.05, WITHOUT_GATE)),
+        foreign(items // 20),
         lossless(events, runs),
         by_length(events, runs),
         by_window(1_000_000, runs),
+        by_window_of_same_keys(events, runs),
+        by_family(events, runs),
         bounds(events // 10, runs),
     ]
     bars = [bar for _, _, found in parts for bar in found]
@@ -94,7 +102,10 @@ Bin = tuple[int, float, float]  # how many, their mean probability, the share th
 
 def calibration(shop: LossyShop, loss: float, pattern: str) -> list[Bin]:
     found = ouzel.match(shop.events, f"{pattern} THRESHOLD 0 {RETURN}", model=model_of(loss))
-    probability, true = found["probability"].to_numpy(), shop.is_true(found, 4 if pattern == PATTERN else 3)
+    return binned(found["probability"].to_numpy(), shop.is_true(found, 4 if pattern == PATTERN else 3))
+
+
+def binned(probability: np.ndarray, true: np.ndarray) -> list[Bin]:
     place = np.minimum((probability / BIN_WIDTH).astype(int), round(1 / BIN_WIDTH) - 1)
     groups = (place == number for number in range(round(1 / BIN_WIDTH)))
     return [(int(g.sum()), float(probability[g].mean()), float(true[g].mean())) for g in groups if g.any()]
@@ -113,6 +124,46 @@ def calibration_table(bins: dict[float, list[Bin]], beside: list[Bin]) -> Part:
     worst = max(abs(mean - share) for found in bins.values() for count, mean, share in found if count >= BIN_MIN)
     bar = Bar("calibration, largest distance in a bin of 1,000", worst, 0.05, at_least=False)
     return "Calibration", markdown(["loss", "matches", "mean probability", "share that is true"], rows), [bar]
+
+
+FOREIGN_BIN_MIN = 300
+
+
+def worst_of(bins: list[Bin]) -> float:
+    """The largest distance of a bin that is not too small for it."""
+    return max(abs(mean - share) for count, mean, share in bins if count >= FOREIGN_BIN_MIN)
+
+
+def foreign(parcels: int) -> Part:
+    """Streams that do not follow the model: learnt from one, judged on another. A model has also four times the losses,
+    or a quarter of them, with priors by which as many events are observed."""
+    rows, worst, missed = [], 0.0, 0
+    for name, (gaps, losses, skips) in lossy_parcels.STREAMS.items():
+        first, second = (lossy_parcels.stream(gaps, losses, skips, seed, parcels) for seed in (1, 2))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ModelWarning)
+            learnt = LossModel.fit(first.events, lossy_parcels.PATTERN)
+        models = {"learnt": learnt}
+        for factor in (0.25, 4.0):
+            rates = {part: min(learnt.loss_of(part, None) * factor, 0.9) for part in "abc"}
+            kept = {part: learnt.priors[part] * (1 - learnt.loss_of(part, None)) for part in "abc"}
+            priors = {part: min(kept[part] / (1 - rates[part]), 1.0) for part in "abc"}
+            models[f"losses times {factor:g}"] = replace(
+                learnt, component_loss={**learnt.component_loss, **rates}, priors={**learnt.priors, **priors}
+            )
+        for which, model in models.items():
+            distance = worst_of(binned(*second.judged(model)))
+            is_trusted = model.report(first.events, lossy_parcels.PATTERN).is_trusted
+            rows.append([name, which, f"{distance:.3f}", "yes" if is_trusted else "no"])
+            missed += distance > 0.05 and is_trusted
+            if which == "learnt":
+                worst = max(worst, distance)
+    bars = [
+        Bar("calibration after learning, streams that do not follow the model", worst, 0.05, at_least=False),
+        Bar("models with a worse bin that their report trusts", missed, 0, at_least=False),
+    ]
+    headings = ["stream", "model", f"worst bin of {FOREIGN_BIN_MIN}", "its report trusts it"]
+    return "Streams that do not follow the model", markdown(headings, rows), bars
 
 
 # ── Cost ───────────────────────────────────────────────────────────────────────────────────────────
@@ -210,6 +261,64 @@ def by_window(events: int, runs: int) -> Part:
     rows = [[f"{n:,}", f"{seconds[str(n)] / events * 1e9:.0f}", f"{found(n).num_rows / events:.2f}"] for n in cases]
     bar = Bar("window of 100,000 against one of 1,000", seconds["100000"] / seconds["1000"], 1.2, at_least=False)
     return "Window", markdown(["window", "ns an event", "matches an event"], rows), [bar]
+
+
+def by_window_of_same_keys(events: int, runs: int) -> Part:
+    """The same stream and keys in a hundred times the window, which then holds nothing more of a key: every key is a
+    story of four components."""
+    table = stories(events, 4, 0.05)
+    windows = (4_000, 400_000)
+
+    def found(window: int) -> pa.Table:
+        text = f"{sequence(4, window)} THRESHOLD 0.01"
+        return ouzel.match(table, text, model=ouzel.LossModel(0.05, gaps=gaps(4, 100)))
+
+    seconds = alternate({str(window): lambda window=window: found(window) for window in windows}, runs)
+    count = table.num_rows
+    rows = [[f"{n:,}", f"{seconds[str(n)] / count * 1e9:.0f}", f"{found(n).num_rows / count:.2f}"] for n in windows]
+    ratio = seconds["400000"] / seconds["4000"]
+    bar = Bar("window of 400,000 against one of 4,000, same keys", ratio, 1.2, at_least=False)
+    return "Window, same keys", markdown(["window", "ns an event", "matches an event"], rows), [bar]
+
+
+def by_family(events: int, runs: int) -> Part:
+    """Four components whose gaps have about the same mean in each family, with priors, so that there are probabilities.
+    The first match with a model also makes its tables."""
+    rng = np.random.default_rng(5)
+
+    def histogram(bins: int) -> Gap:
+        counts, edges = np.histogram(rng.gamma(3, 33, 100_000), bins)
+        return Histogram(tuple(edges.tolist()), tuple(counts.tolist()))
+
+    families: dict[str, Gap] = {
+        "exponential": Exponential(100),
+        "gamma": Gamma(3, 33),
+        "lognormal": LogNormal(90, 0.5),
+        "uniform": Uniform(5, 195),
+        "histogram, 8 bins": histogram(8),
+        "histogram, 30 bins": histogram(30),
+        "histogram, 100 bins": histogram(100),
+    }
+    table = stories(events, 4, 0.05)
+    text = f"{sequence(4, 4_000)} THRESHOLD 0.001"
+
+    def found(family: str) -> pa.Table:
+        own = dict.fromkeys(("e1", "e2", "e3"), families[family])
+        priors = dict.fromkeys(("e0", "e1", "e2"), 0.9)
+        return ouzel.match(table, text, model=ouzel.LossModel(0.05, gaps=own, priors=priors))
+
+    first = {}
+    for family in families:
+        began = time.process_time()
+        found(family)
+        first[family] = time.process_time() - began
+    seconds = alternate({family: lambda family=family: found(family) for family in families}, runs)
+    rows = [[name, f"{taken:.2f}", f"{max(first[name] - taken, 0.0):.2f}"] for name, taken in seconds.items()]
+    others = max(taken for name, taken in seconds.items() if "histogram" not in name)
+    ratio = max(taken for name, taken in seconds.items() if "histogram" in name) / others
+    bar = Bar("gaps as histograms, against the dearest other family", ratio, 2, at_least=False)
+    headings = ["family", "CPU seconds of the stream", "of the tables, once"]
+    return "Families of gaps", markdown(headings, rows), [bar]
 
 
 def bounds(events: int, runs: int) -> Part:
