@@ -15,8 +15,9 @@ import ouzel
 import ouzel.spark
 from ouzel.spark.versions import from_arrow, to_arrow
 from tests.engines.rows.random_patterns import random_clause, random_rows
-from tests.engines.rows.statements import NAMES, STATEMENTS, TICKS
+from tests.engines.rows.statements import NAMES, STATEMENTS, TICKS, random_statement
 from tests.engines.rows.test_agreement import SCHEMA, comparable
+from tests.oracle.row_patterns import Budget, Endless
 from tests.spark.streams import FileStream
 
 if TYPE_CHECKING:
@@ -59,6 +60,20 @@ def test_statements_that_duckdb_answers(spark: SparkSession, name: str) -> None:
     frames = {name: from_arrow(spark, table) for name, table in tables.items() if f"{{{name}}}" in statement}
     found = [tuple(row) for row in ouzel.spark.sql(spark, statement, **frames).collect()]
     assert sorted(found, key=lambda row: [(value is None, value) for value in row]) == answer
+
+
+def test_random_statements_agree_with_oracle(spark: SparkSession) -> None:
+    compared = 0
+    for seed in range(24):
+        try:
+            statement, given, wanted = random_statement(seed)
+        except (Budget, Endless):
+            continue
+        rows = from_arrow(spark, pa.Table.from_pylist(given, SCHEMA))
+        found = ouzel.spark.sql(spark, statement.format(rows="{rows}"), rows=rows)
+        assert comparable([row.asDict() for row in found.collect()]) == comparable(wanted), f"seed {seed}\n{statement}"
+        compared += 1
+    assert compared > 10
 
 
 KEYS = ("upper(sym)", "ts % 3", "(ts % 4) * 0.5", "if(price > 4, sym, 'x')", "upper(sym), price % 2", "sym, ts % 2")

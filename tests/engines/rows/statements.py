@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
 import pyarrow as pa
+
+from tests.engines.rows.random_patterns import random_clause, random_rows
+from tests.oracle.row_patterns import answer
 
 TICKS = pa.table(
     {
@@ -64,3 +72,54 @@ STATEMENTS: dict[str, tuple[str, list[tuple[object, ...]]]] = {
         [("b", 5)],
     ),
 }
+
+
+Rows = list[dict[str, Any]]
+
+
+def _positive(rows: Rows) -> Rows:
+    return [row for row in rows if row["v"] is not None and row["v"] > 0]
+
+
+# SQL around `{table} MATCH_RECOGNIZE (…)`, written {clause} behind the table, and what it means: from the rows of the
+# table, and what the clause gives for some rows, to the answer.
+AROUND: list[tuple[str, Callable[[Rows, Callable[[Rows], Rows]], Rows]]] = [
+    ("SELECT * FROM {rows} {clause}", lambda rows, found: found(rows)),
+    (
+        "SELECT m.m0 AS a, '{{rows}} MATCH_RECOGNIZE (' AS b FROM {rows} AS r {clause} AS m WHERE m0 IS NOT NULL",
+        lambda rows, found: [
+            {"a": row["m0"], "b": "{rows} MATCH_RECOGNIZE ("} for row in found(rows) if row["m0"] is not None
+        ],
+    ),
+    (
+        "SELECT count(*) AS n /* MATCH_RECOGNIZE ( */ FROM (SELECT * FROM {rows} WHERE v > 0) {clause} -- )",
+        lambda rows, found: [{"n": len(found(_positive(rows)))}],
+    ),
+    (
+        "WITH p AS (SELECT * FROM {rows} WHERE v > 0), m AS (SELECT * FROM p {clause}) "
+        "SELECT m0, count(*) AS n FROM m GROUP BY m0",
+        lambda rows, found: [
+            {"m0": value, "n": count} for value, count in Counter(row["m0"] for row in found(_positive(rows))).items()
+        ],
+    ),
+    (
+        "SELECT m0 FROM {rows} {clause} UNION ALL SELECT b.m0 FROM (SELECT * FROM {rows} WHERE v > 0) {clause} b",
+        lambda rows, found: [{"m0": row["m0"]} for some in (rows, _positive(rows)) for row in found(some)],
+    ),
+    (
+        "SELECT r.t FROM {rows} r WHERE EXISTS (SELECT 1 FROM {rows} {clause} WHERE m0 > 1)",
+        lambda rows, found: [
+            {"t": row["t"]} for row in rows if any(one["m0"] is not None and one["m0"] > 1 for one in found(rows))
+        ],
+    ),
+]
+
+
+def random_statement(seed: int) -> tuple[str, Rows, Rows]:
+    """A statement over the table {rows}, its rows, and the answer of the oracle. Raises what the oracle raises."""
+    rng = Random(seed)
+    clause, rows = random_clause(rng), random_rows(rng)
+    around, meaning = rng.choice(AROUND)
+    written = clause.replace("{", "{{").replace("}", "}}")
+    statement = around.replace("{clause}", f"MATCH_RECOGNIZE ({written})")
+    return statement, rows, meaning(rows, lambda some: answer(some, clause))

@@ -9,8 +9,11 @@ import pytest
 
 import ouzel
 from ouzel.errors import InputError, QueryError
-from tests.engines.rows.statements import NAMES, STATEMENTS
+from tests.agreement import case_count
+from tests.engines.rows.statements import NAMES, STATEMENTS, random_statement
 from tests.engines.rows.statements import TICKS as ALL
+from tests.engines.rows.test_agreement import SCHEMA, comparable
+from tests.oracle.row_patterns import Budget, Endless
 
 TICKS = pa.table({"sym": list("aababb"), "ts": [1, 2, 3, 4, 5, 6], "price": [5, 3, 9, 4, 7, 8]})
 RISES = "MATCH_RECOGNIZE (PARTITION BY sym ORDER BY ts MEASURES COUNT(*) AS n, LAST(price) AS top PATTERN (S UP+) DEFINE UP AS price > PREV(price))"  # noqa: E501
@@ -80,6 +83,19 @@ def test_duckdb_answers_the_statements_that_spark_answers(name: str) -> None:
     given = {table: value for table, value in {"ticks": ALL, "names": NAMES}.items() if table in statement}
     found = ouzel.sql(statement, **given)
     assert sorted(zip(*(column.to_pylist() for column in found.columns), strict=True)) == answer
+
+
+def test_random_statements_agree_with_oracle() -> None:
+    compared = 0
+    for seed in range(case_count(100)):
+        try:
+            statement, given, wanted = random_statement(seed)
+        except (Budget, Endless):
+            continue
+        found = ouzel.sql(statement.format(rows="events"), events=pa.Table.from_pylist(given, SCHEMA))
+        assert comparable(found.to_pylist()) == comparable(wanted), f"seed {seed}\n{statement}\n{given}"
+        compared += 1
+    assert compared > 0
 
 
 def test_parameters_go_to_the_clauses_that_name_them() -> None:

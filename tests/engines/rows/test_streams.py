@@ -227,8 +227,9 @@ REFUSED = [
 @pytest.mark.parametrize(("clause", "message"), REFUSED)
 def test_what_streams_refuse(clause: str, message: str) -> None:
     schema = pa.schema({"ts": pa.int64(), "v": pa.int64()})
-    with pytest.raises(ouzel.QueryError, match=message):
+    with pytest.raises(ouzel.QueryError, match=message) as raised:
         ouzel.Engine(f"MATCH_RECOGNIZE ({clause})", schema=schema)
+    assert raised.value.hint
 
 
 def test_row_patterns_are_explained_one_by_one() -> None:

@@ -112,13 +112,18 @@ def check_stream(query: BoundRowPattern) -> None:
         )
     for node in nodes(query.pattern):
         if isinstance(node, row_syntax.Anchor) and node.at_end:
-            raise mistake("$ cannot be used over a stream: more rows may always come", node.span)
+            raise mistake(
+                "$ cannot be used over a stream: more rows may always come",
+                node.span,
+                "leave out $; WITHIN limits how long a match may take",
+            )
     for expression in (*query.conditions.values(), *(measure.expression for measure in query.measures)):
         for part in parts(expression):
             if isinstance(part, Aggregation) and part.function == MATCH_NUMBER:
                 raise mistake(
                     "MATCH_NUMBER cannot be used over a stream: it would hold a number for every partition for ever",
                     part.span,
+                    f"tell matches of a partition apart by FIRST({query.time})",
                 )
     if query.output is row_syntax.Rows.WITH_UNMATCHED:
         raise mistake(
