@@ -57,11 +57,16 @@ def streamed(case: Case, rng: random.Random, **options: Any) -> Any:
     """In batches of random sizes, shuffled within an allowed delay, restored from snapshots in between."""
     table = case.table
     times = table["time"].to_pylist()
-    delay = rng.choice([0, 0, 1, 3, 100])
+    order = case.options.get("order", ())
+    by_arrival = order == "arrival"
+    delay = 0 if by_arrival else rng.choice([0, 0, 1, 3, 100])
     # An event may come after one that is at most `delay` later: sort by time plus a random part of the delay.
     arrival = sorted(range(len(times)), key=lambda row: (times[row] + rng.uniform(0, delay), rng.random()))
-    order = case.options.get("order", ())
-    moments = [(times[row], [sort_key(table[name][row].as_py()) for name in order]) for row in range(len(times))]
+    names = () if by_arrival else order
+    moments = [
+        (times[row], row if by_arrival else [sort_key(table[name][row].as_py()) for name in names])
+        for row in range(len(times))
+    ]
     if order and not delay:
         # An event at or before the last time and order is late.
         arrival.sort(key=lambda row: moments[row])

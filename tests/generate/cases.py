@@ -68,12 +68,12 @@ def _difference(found: Counter[str], want: Counter[str]) -> str | None:
 
 class RandomCase(NamedTuple):
     """`types` are the declared attributes of each event type, or None. The column `n` numbers the events. `order` are
-    the columns that order events of one time."""
+    the columns that order events of one time, or "arrival"."""
 
     text: str
     events: list[Event]
     types: Types | None
-    order: tuple[str, ...] = ()
+    order: tuple[str, ...] | str = ()
 
     @property
     def table(self) -> pa.Table:
@@ -113,7 +113,7 @@ class LastingCase(NamedTuple):
 
     text: str
     events: list[Event]
-    order: tuple[str, ...] = ()
+    order: tuple[str, ...] | str = ()
 
     @property
     def table(self) -> pa.Table:

@@ -9,13 +9,16 @@ from tests.generate.aggregates import random_aggregate
 from tests.generate.cases import LastingCase
 from tests.generate.events import VALUES, random_events
 from tests.generate.patterns import random_pattern
+from tests.generate.readings import random_readings
 
-PROFILES = ("sase", "sase", "kleene", "kleene", "aggregate")
+PROFILES = ("sase", "sase", "kleene", "kleene", "aggregate", "readings")
 
 
 def _text(rng: random.Random, profile: str) -> str:
     if profile == "aggregate":
         return random_aggregate(rng, declared=False).text
+    if profile == "readings":
+        return random_readings(rng, declared=False).text
     return random_pattern(rng, profile, declared=False).text
 
 
@@ -33,7 +36,7 @@ def random_lasting(rng: random.Random) -> LastingCase:
             break
     first, last = rng.sample("BCD", 2)
     joined = rng.choice(("u.id = v.id", "u.x <= v.x", "u.x <= 3"))
-    if "+" in text or rng.random() < 0.5:
+    if re.search(r"[+*}]", text) or rng.random() < 0.5:
         # At most one pair for each first event: Kleene plus chooses any subset of them.
         joined = f"skip_till_next_match(u, v) {{ {joined} }}"
     returned = ", ".join(f"{rng.choice('uv')}.{name} AS {name}" for name in VALUES)

@@ -249,4 +249,4 @@ def _aggregates(rng: random.Random, positives: list[Component], named: list[Comp
         else:
             single = [c for c in positives if not c.kleene and "y" in c.attributes]
             clause = f"GROUP BY {rng.choice(single).name}.y {clause}" if single else clause
-    return clause
+    return f"{clause} HAVING count >= 2" if rng.random() < 0.2 else clause

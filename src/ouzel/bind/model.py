@@ -122,6 +122,12 @@ class Catalog:
         """Nothing is known: every type and every attribute is assumed to exist."""
         return self.declared is None and self.common is None
 
+    @property
+    def any_types(self) -> tuple[str, ...]:
+        """The types that an event may have; "" means those that are not declared."""
+        rest = ("",) if self.common is not None or self.declared is None else ()
+        return (*(self.declared or ()), *rest)
+
     def attributes(self, type_name: str) -> Mapping[str, Type] | None:
         """The attributes of an event type; None where the catalog is open or does not have the type."""
         if self.declared is not None and type_name in self.declared:
@@ -504,6 +510,11 @@ class BoundQuery:
         before = [c for c in self.positives if c.position < negative.position]
         after = [c for c in self.positives if c.position > negative.position]
         return Interval(before[-1] if before else None, after[0] if after else None)
+
+    def types_of(self, component: int) -> tuple[str, ...]:
+        """The types that an event of a component may have; "" means those that are not declared."""
+        types = self.components[component].types
+        return self.catalog.any_types if types is None else types
 
     @property
     def lasts(self) -> tuple[Component, ...]:

@@ -80,13 +80,8 @@ class Names:
 
     def types_of(self, component: Component) -> Iterator[tuple[str, Mapping[str, Type] | None]]:
         """The event types that may fill a component, with their attributes; None where those are not known."""
-        if component.types is not None:
-            for name in component.types:
-                yield name, self.catalog.attributes(name)
-            return
-        yield from (self.catalog.declared or {}).items()
-        if self.catalog.common is not None or self.catalog.declared is None:
-            yield "", self.catalog.common  # the types that are not declared
+        for name in self.catalog.any_types if component.types is None else component.types:
+            yield name, self.catalog.attributes(name)
 
     def found(self, component: Component, path: tuple[str, ...], span: Span) -> Found | None:
         """The attribute at `path` in the types of a component; None where no type has it."""

@@ -152,11 +152,10 @@ def tests_of(query: BoundQuery, reading: Reading) -> Iterator[EquivalenceTest]:
         lacked_by: dict[int, frozenset[str]] = {}
         entirely = set()
         for place, step in enumerate(reading):
-            types = test.lacked_by.get(step.component, frozenset())
-            if step.types is not None:
-                types &= frozenset(step.types)
-                if types == frozenset(step.types):
-                    entirely.add(place)
+            own = query.catalog.any_types if step.types is None else step.types
+            types = test.lacked_by.get(step.component, frozenset()) & frozenset(own)
+            if types == frozenset(own):
+                entirely.add(place)
             if types:
                 lacked_by[place] = types
         # A negative component alone may have the attribute: a null there still satisfies no test.

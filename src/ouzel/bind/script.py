@@ -232,10 +232,8 @@ def _struct_of(component: Component, catalog: Catalog) -> Type:
     component with +."""
     if component.kleene:
         return list_type(_struct_of(replace(component, kleene=False), catalog))
-    types = component.types if component.types is not None else tuple(catalog.declared or ())
+    types = catalog.any_types if component.types is None else component.types
     attributes = [catalog.attributes(name) for name in types]
-    if component.types is None and catalog.common is not None:
-        attributes.append(catalog.common)
     fields: dict[str, Type] = {}
     for columns in attributes or [None]:
         if columns is None:

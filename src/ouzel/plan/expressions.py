@@ -66,16 +66,14 @@ def components_of(expression: Bound) -> frozenset[int]:
 
 def attribute_of(query: BoundQuery, component: int, test: EquivalenceTest) -> Attribute:
     """The attribute of an equivalence test, read from one component."""
-    types = query.components[component].types
     lacking = test.lacked_by.get(component, frozenset())
-    present = None if types is None or not lacking else frozenset(types) - lacking
+    present = frozenset(query.types_of(component)) - lacking if lacking else None
     return Attribute(component, test.path, type=test.type, present_in=present)
 
 
 def lacked_entirely(query: BoundQuery, component: int, test: EquivalenceTest) -> bool:
     """No type of the component has the attribute, so the test does not apply to its events."""
-    types = query.components[component].types
-    return types is not None and frozenset(types) <= test.lacked_by.get(component, frozenset())
+    return frozenset(query.types_of(component)) <= test.lacked_by.get(component, frozenset())
 
 
 def pairwise_equalities(query: BoundQuery, test: EquivalenceTest) -> list[Conjunct]:

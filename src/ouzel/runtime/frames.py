@@ -87,9 +87,8 @@ class EventFrame:
 
     def raw(self, reference: Attribute) -> pa.Array:
         """An attribute in the type of the input; null if the event's type lacks it."""
-        component = self._query.components[reference.component]
         name, *inner = reference.path
-        types = component.types or tuple(self._query.catalog.declared or ("",))
+        types = self._query.types_of(reference.component)
         columns = {self._layout.column(t, name) for t in types if _has(reference, t)}
         value: pa.Array | None = None
         for column in sorted(columns):
@@ -148,7 +147,12 @@ class EventFrame:
     def lacks(self, reference: Attribute) -> np.ndarray | None:
         if reference.present_in is None:
             return None
-        lacking = ~self.is_one_of(reference.component, sorted(reference.present_in))
+        if "" in reference.present_in:
+            # Every type that is not declared has it.
+            declared = self._query.types_of(reference.component)
+            lacking = self.is_one_of(reference.component, sorted({*declared} - reference.present_in))
+        else:
+            lacking = ~self.is_one_of(reference.component, sorted(reference.present_in))
         return lacking if self.absent is None else lacking & ~self.absent
 
     def types(self, component: int) -> Column:

@@ -369,7 +369,7 @@ def columns_read(query: BoundQuery, layout: Layout, expressions: Iterable[Bound]
     for expression in expressions:
         for part in walk(expression):
             if isinstance(part, Attribute):
-                types = query.components[part.component].types or ("",)
+                types = query.types_of(part.component)
                 columns = {layout.column(event_type, part.path[0]) for event_type in types}
                 found |= columns
                 if layout.type is not None and (part.present_in is not None or len(columns) > 1):

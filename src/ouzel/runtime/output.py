@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ouzel.bind.clauses import REACHED
 from ouzel.bind.model import (
@@ -27,6 +28,7 @@ from ouzel.bind.model import (
     Type,
     parts,
 )
+from ouzel.errors import InputError
 from ouzel.kernels.groups import (
     FIRST,
     LAST,
@@ -128,7 +130,7 @@ class Output:
             return _QuickColumn(places[expression.component], None, At.EVERY)
         if not isinstance(expression, Attribute) or expression.present_in is not None or len(expression.path) > 1:
             return None
-        types = self._query.components[expression.component].types or ("",)
+        types = self._query.types_of(expression.component)
         names = {self._layout.column(one, expression.path[0]) for one in types}
         if len(names) > 1 or expression.at not in (At.SINGLE, At.FIRST, At.LAST):
             return None
@@ -287,7 +289,7 @@ def _alike(query: BoundQuery, layout: Layout) -> frozenset[str]:
     for test in query.equivalences:
         if len(test.path) > 1 or any(test.lacked_by.get(c.position) for c in query.positives):
             continue
-        columns = {layout.column(t, test.path[0]) for c in query.positives for t in c.types or ("",)}
+        columns = {layout.column(t, test.path[0]) for c in query.positives for t in query.types_of(c.position)}
         # Zeros of both signs are equal, and so are all NaN, but their bits differ.
         if len(columns) == 1 and not pa.types.is_floating(layout.schema.field(*columns).type):
             found |= columns
@@ -313,7 +315,7 @@ def _attributes(query: BoundQuery, layout: Layout, component: Component) -> list
     assert not catalog.open, "a query is bound to a schema before it runs"
     if catalog.declared is None and catalog.common is not None:
         return [Attribute(component.position, (name,), type=type_) for name, type_ in catalog.common.items()]
-    types = component.types or tuple(catalog.declared or ())
+    types = query.types_of(component.position)
     for event_type in types:
         for name, type_ in (catalog.attributes(event_type) or {}).items():
             owners.setdefault(name, []).append(event_type)
@@ -331,13 +333,28 @@ def _attributes(query: BoundQuery, layout: Layout, component: Component) -> list
 
 def attribute_type(query: BoundQuery, layout: Layout, attribute: Attribute) -> pa.DataType:
     """The type in which an attribute comes in."""
-    component = query.components[attribute.component]
-    types = component.types or tuple(query.catalog.declared or ("",))
-    owner = next(t for t in types if attribute.present_in is None or t in attribute.present_in)
-    found = layout.schema.field(layout.column(owner, attribute.path[0])).type
+    types = query.types_of(attribute.component)
+    owners = [t for t in types if attribute.present_in is None or t in attribute.present_in]
+    columns = sorted({layout.column(owner, attribute.path[0]) for owner in owners})
+    found = layout.schema.field(columns[0]).type
+    for column in columns[1:]:
+        found = _common_type(found, layout.schema.field(column).type, attribute.path[0])
     for name in attribute.path[1:]:
         found = found.field(name).type
     return found
+
+
+def _common_type(one: pa.DataType, other: pa.DataType, name: str) -> pa.DataType:
+    """The type of an attribute that is in columns of two types, as `EventFrame.raw` puts them together."""
+    if one == other:
+        return one
+    try:
+        return pc.if_else(pa.array([], pa.bool_()), pa.array([], one), pa.array([], other)).type
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise InputError(
+            f"the attribute '{name}' is of type {one} in events of one type and {other} in those of another, so one "
+            "column cannot have both; convert them to one type, or name the columns of the answer with RETURN"
+        ) from None
 
 
 def _column_type(query: BoundQuery, layout: Layout, expression: Bound) -> pa.DataType:

@@ -343,7 +343,7 @@ class Stager(KeyStager):
         attribute = inner.operands[0]
         if not isinstance(attribute, Attribute) or attribute.present_in is not None or len(attribute.path) != 1:
             return None
-        types = self._query.components[attribute.component].types or ("",)
+        types = self._query.types_of(attribute.component)
         columns = {self._layout.column(t, attribute.path[0]) for t in types}
         return sorted(columns) if columns <= set(self._layout.schema.names) else None
 
@@ -399,7 +399,7 @@ class Stager(KeyStager):
         """The column that an expression is, for all types of its component."""
         if not isinstance(expression, Attribute) or expression.present_in is not None or len(expression.path) != 1:
             return None
-        types = self._query.components[expression.component].types or ("",)
+        types = self._query.types_of(expression.component)
         columns = {self._layout.column(event_type, expression.path[0]) for event_type in types}
         return columns.pop() if len(columns) == 1 else None
 
@@ -409,7 +409,7 @@ class Stager(KeyStager):
         for position, expression in part.expressions.items():
             if not isinstance(expression, Attribute) or expression.present_in is not None:
                 return False
-            for event_type in self._query.components[position].types or ("",):
+            for event_type in self._query.types_of(position):
                 columns.add((self._layout.column(event_type, expression.path[0]), expression.path[1:]))
         return len(columns) == 1
 

@@ -238,7 +238,7 @@ def _hashed_columns(plan: Plan, layout: Layout) -> list[str]:
     if layout.start is not None:
         return []
     found = []
-    types = {name for component in plan.query.components for name in component.types or ("",)}
+    types = {name for component in plan.query.components for name in plan.query.types_of(component.position)}
     for name in plan.shared_columns():
         columns = {layout.column(event_type, name) for event_type in types}
         if len(columns) > 1 or _lacks_some(plan, name):

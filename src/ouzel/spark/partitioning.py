@@ -69,7 +69,7 @@ def _common_path(plan: Plan, part: KeyPart, layout: Layout) -> KeyPath | None:
         if not isinstance(expression, Attribute) or expression.present_in is not None:
             # A negative component that forbids in every partition, or a value that must be computed first.
             return None
-        for event_type in component.types or tuple(plan.query.catalog.declared or ("",)):
+        for event_type in plan.query.types_of(component.position):
             found.add((layout.column(event_type, expression.path[0]), *expression.path[1:]))
     return found.pop() if len(found) == 1 else None
 
@@ -161,7 +161,7 @@ def _origin(
         if reference is None:
             return None
         component, inner = reference
-        for one in producer.components[component].types or ("",):
+        for one in producer.types_of(component):
             origin = _origin(producer, one, inner, family, own, layout)
             found.add(origin if origin in own[producer.name] else None)
     return found.pop() if len(found) == 1 else None

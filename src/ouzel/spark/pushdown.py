@@ -263,7 +263,7 @@ def _attribute(reference: Attribute, query: BoundQuery, layout: Layout) -> tuple
     if reference.present_in is not None:
         raise NotPushable
     name, *inner = reference.path
-    columns = {layout.column(kind, name) for kind in query.components[reference.component].types or ("",)}
+    columns = {layout.column(kind, name) for kind in query.types_of(reference.component)}
     if len(columns) > 1:
         raise NotPushable  # Each of its types has a column of its own.
     column = columns.pop()

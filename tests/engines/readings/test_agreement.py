@@ -21,7 +21,7 @@ from tests.generate.events import random_events
 
 pytestmark = pytest.mark.quick
 
-CASES = case_count(500)
+CASES = case_count(800)
 PARTS = 25
 
 
@@ -272,6 +272,32 @@ def test_any_event_of_declared_types() -> None:
     events = [{"type": "A", "ts": 1, "x": 1}, {"type": "C", "ts": 2, "y": 3}]
     query = ouzel.query("PATTERN ANY v RETURN R(v.x AS x)", {"A": {"x": "int64"}, "C": {"y": "int64"}})
     assert [row["x"] for row in ouzel.match(events, query).to_pylist()] == [1, None]
+
+
+@pytest.mark.parametrize("pattern", ["ANY(A, B) v", "ANY(B, A) v", "ANY v", "ANY{1} v[]"])
+@pytest.mark.parametrize(
+    ("values", "common"),
+    [
+        (pa.array([1.5, 4.5]), pa.float64()),
+        (pa.array([1, 4], pa.int32()), pa.int64()),
+        (pa.array([Decimal("1.5"), Decimal("4.5")], pa.decimal128(9, 2)), pa.decimal128(21, 2)),
+    ],
+    ids=lambda value: str(value) if isinstance(value, pa.DataType) else str(value.type),
+)
+def test_an_attribute_of_two_types_is_shown_in_one(pattern: str, values: pa.Array, common: pa.DataType) -> None:
+    tables = {"A": pa.table({"time": [1, 2], "x": [1, 5]}), "B": pa.table({"time": [3, 4], "x": values})}
+    for returned in ("", "RETURN v.x AS v"):
+        found = ouzel.match(tables, f"PATTERN {pattern} WITHIN 1 {returned}", time="time").column("v").combine_chunks()
+        flat = found.flatten() if "[]" in pattern else found
+        shown = flat if returned else flat.field("x")
+        assert shown.type == common and shown.to_pylist() == [1, 5, *values.to_pylist()]
+
+
+def test_an_attribute_without_a_common_type_is_refused() -> None:
+    tables = {"A": pa.table({"time": [1], "x": [1]}), "B": pa.table({"time": [3], "x": ["one"]})}
+    with pytest.raises(InputError, match="the attribute 'x' is of type int64 in events of one type and string"):
+        ouzel.match(tables, "PATTERN ANY v WITHIN 1", time="time")
+    assert ouzel.match(tables, "PATTERN ANY v WITHIN 1 RETURN v.time AS t", time="time").num_rows == 2
 
 
 @pytest.mark.parametrize("count", ["{99999999999999999999}", "{1,9223372036854775808}", "{99999999999999999999,}"])

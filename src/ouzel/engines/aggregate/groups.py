@@ -89,7 +89,7 @@ class GroupIndex:
                 for _, key in self._keys():
                     attribute = self._of_component(key.path, component.position)
                     name, *inner = attribute.path
-                    columns = {self._layout.column(kind, name) for kind in component.types or ("",)}
+                    columns = {self._layout.column(kind, name) for kind in self._query.types_of(component.position)}
                     alone = attribute.present_in is not None or len(columns) > 1
                     read.append(component.position if alone else (*columns, *inner))
                 self._reading.append(first.setdefault(tuple(read), component.position))
