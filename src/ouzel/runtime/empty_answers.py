@@ -225,7 +225,7 @@ class AbsentColumns:
 MATCHES_MIN = 20
 MATCHES_PER_LAST_EVENT = 2.0
 # The first matches of an answer show what the others are like.
-MATCHES_COUNTED = 10_000
+MATCHES_COUNTED = 2_000
 # The memory of so many ticks stays in the cache.
 _PART_ROWS = 1 << 14
 
