@@ -157,8 +157,8 @@ def optional_query(given: Query, time: str) -> Query:
     names = [_name(part) for part in parts]
     if parts[-1].negated:
         raise InputError(
-            "a loss model is learnt from the events of the last component, which must be positive; leave the negated end "
-            "out of the query, and give its gap"
+            "a loss model is learnt from the events of the last component, which must be positive; leave the negated "
+            "end out of the query, and give its gap"
         )
     positive = tuple(replace(part, variable=name, negated=False) for part, name in zip(parts, names, strict=True))
     items = [syntax.Item(syntax.Reference((name, time)), f"at{number}") for number, name in enumerate(names)]

@@ -165,18 +165,15 @@ class Incomplete:
         return variable, attribute_path(reference, variable)
 
     def explanations(self) -> list[Explanation]:
-        """ "A path is reported iff score > 0 and score >= THRESHOLD"; "`THRESHOLD p ON probability` filters by it"."""
+        """ "A path is reported if its score is above 0 and at least THRESHOLD"; ON probability its probability."""
         threshold = self.query.threshold
         assert threshold is not None
         least = float(evaluate(threshold.value, self.conditions.scope({})))
         reported = []
         for path in self.paths():
-            score = self.score(path)
-            if not score > 0:
-                continue
-            probability = self.probability(path)
+            score, probability = self.score(path), self.probability(path)
             worth = probability if threshold.on_probability else score
-            if worth is not None and worth >= least:
+            if worth is not None and worth > 0 and worth >= least:
                 reported.append(self._explanation(path, score, probability))
         if self.query.output is not None and self.query.output.form is OutputForm.BEST:
             return list(self._best(reported, threshold.on_probability))

@@ -3,7 +3,7 @@ missing components, the loss rates that hold for each, and the best match of an 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -76,15 +76,16 @@ class Explanations:
 
     def followed_by(self, other: Explanations) -> Explanations:
         """These paths, then others."""
-        return Explanations(
-            np.concatenate([self.slots, other.slots], axis=1),
-            *(np.concatenate([getattr(self, name), getattr(other, name)]) for name in _BY_PATH),
-            self.threshold,
-        )
+        return self.with_arrays(lambda name: np.concatenate([getattr(self, name), getattr(other, name)], axis=-1))
 
     def chosen(self, rows: np.ndarray) -> Explanations:
         """Some of the paths."""
-        return Explanations(self.slots[:, rows], *(getattr(self, name)[rows] for name in _BY_PATH), self.threshold)
+        return self.with_arrays(lambda name: getattr(self, name)[..., rows])
+
+    def with_arrays(self, values: Callable[[str], np.ndarray]) -> Explanations:
+        """The same number of arrays, with other values by name."""
+        changed: dict[str, Any] = {name: values(name) for name in ARRAYS}
+        return replace(self, **changed)
 
     def by_missing(self) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
         """Sets of missing positions, each with the rows of the paths that miss exactly these."""
@@ -94,7 +95,8 @@ class Explanations:
             yield missing, np.flatnonzero(bits == found)
 
 
-_BY_PATH = ("starts", "ends", "score", "probability")
+# Those of `Explanations`.
+ARRAYS = ("slots", "starts", "ends", "score", "probability")
 
 
 # ── Loss rates by disjunct ─────────────────────────────────────────────────────────────────────────
@@ -128,8 +130,9 @@ def refined(
                 satisfied |= np.logical_and.reduce([np.ones(len(rows), bool), *tests])
             scores = _scores(found.slots[:, rows], own, instances, query)
             score[rows] = np.where(satisfied, np.maximum(scores, score[rows]), score[rows])
-    least = 0.0 if found.threshold.on_probability else found.threshold.value
-    kept = np.flatnonzero((score > 0) & (score >= least))
+    kept = np.arange(found.count)
+    if not found.threshold.on_probability:
+        kept = np.flatnonzero((score > 0) & (score >= found.threshold.value))
     return replace(found, score=score).chosen(kept), kept
 
 
@@ -493,7 +496,7 @@ class IncompleteOperator(InstanceOperator):
             state[name] = writer.add_array(getattr(self._state, name)[: self._buffer.count])
         stored: dict[str, Any] = {**super().dump(writer), "state": state}
         if self._waiting is not None:
-            stored["waiting"] = [writer.add_array(getattr(self._waiting, name)) for name in ("slots", *_BY_PATH)]
+            stored["waiting"] = [writer.add_array(getattr(self._waiting, name)) for name in ARRAYS]
         return stored
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
@@ -503,9 +506,9 @@ class IncompleteOperator(InstanceOperator):
         state = self._state._replace(**stored)
         self._state = reserve(self._tables, state, self._buffer.count, self._stager.keys.count)
         if self._waiting is not None:
-            fresh = [getattr(self._waiting, name) for name in ("slots", *_BY_PATH)]
-            stored_paths = reader.arrays_like(head["waiting"], fresh)
-            self._waiting = Explanations(*map(np.copy, stored_paths), self._threshold)
+            fresh = [getattr(self._waiting, name) for name in ARRAYS]
+            paths = dict(zip(ARRAYS, reader.arrays_like(head["waiting"], fresh), strict=True))
+            self._waiting = self._waiting.with_arrays(lambda name: paths[name].copy())
 
     @property
     def statistics(self) -> dict[str, int]:
@@ -537,7 +540,7 @@ def _tables(
         lowered.negative_tests,
         everywhere=[c.position for c in plan.unguarded],
         bounds=plan.bounds,
-        least_probability=threshold.value if threshold.on_probability else 0.0,
+        least_probability=threshold.value if threshold.on_probability else None,
         weights=made,
         score_at_end=score_at_end,
         max_matches_per_timestamp=matches_max,

@@ -308,6 +308,8 @@ def edges_of(
     """The edges that a path may take, without those that no path above the threshold can take (AYAC section 4). Their
     curves are added to `listed`."""
     length = len(query.positives)
+    assert query.threshold is not None
+    on_probability = query.threshold.on_probability
     edges = []
     for target in range(length):
         for source in range(ENTRY, target):
@@ -316,10 +318,11 @@ def edges_of(
                 continue
             edge = curves.scoring.edge(source, target)
             losses = curves.scoring.best_losses(edge)
+            # A score may be 0 where a probability is not: it demands that no negative was due on the whole edge.
             if losses == 0 or (bounds and losses * SLACK < threshold):
                 continue
             score = curves.score(source, target)
-            if score.best == 0 or (bounds and score.best * SLACK < threshold):
+            if (score.best == 0 and not on_probability) or (bounds and score.best * SLACK < threshold):
                 continue
             before = query.positives[source].position if source != ENTRY else -1
             negatives = [n.position for n in query.negatives if before < n.position < query.positives[target].position]

@@ -482,12 +482,12 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
         if by_edge[edge, ByEdge.SCORE] >= 0:
             score *= value_at(curves, by_edge[edge, ByEdge.SCORE], gap)
         ahead = state.upper[candidate] * SLACK if source != ENTRY else 1.0
-        passes = score > 0.0 and score * ahead >= threshold
+        passes = (score > 0.0 or tables.on_probability == 1) and score * ahead >= threshold
         weight = np.nan
         if passes and tables.knows_probability:
             weight = state.weight[level] * weight_at(curves, tables.pairs[_pair(source, place), ByPair.PATH], gap)
             ahead = tables.best_path_ahead[source] if source != ENTRY else 1.0
-            passes = weight * ahead >= least_weight
+            passes = (weight > 0.0 or tables.on_probability == 0) and weight * ahead >= least_weight
         if passes and source != ENTRY:
             passes = start[candidate] >= window_start
             state.bound[tables.component_at[source]] = candidate
@@ -522,7 +522,7 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
         if tables.negatives_at_end.size > 0:
             completes = deadline(start[node], tables.window)
             score *= value_at(curves, tables.at_end[AtEnd.SCORE], completes - now + 1)
-            if not (score > 0.0 and score >= threshold):
+            if not ((score > 0.0 or tables.on_probability == 1) and score >= threshold):
                 continue
         if written - begun >= room:
             return Status.MATCH_LIMIT
@@ -566,7 +566,7 @@ def _with_shares(tables, output, begun, written, total, now):
             every *= weight_at(tables.curves, tables.at_end[AtEnd.EVERY], left)
         whole = tables.last_prior * every + 1.0 - tables.last_prior
         probability = min(weight / whole, 1.0) if whole > 0.0 else 0.0
-        if probability >= tables.least_probability:
+        if probability >= tables.least_probability and (probability > 0.0 or tables.on_probability == 0):
             for position in range(tables.length):
                 output.slots[position, kept] = output.slots[position, path]
             output.score[kept] = output.score[path]
@@ -645,7 +645,7 @@ def _scan(
         upper = 1.0
         if tables.bounds:
             upper = upper_bound(tables, state, instances, base, place, slot, oldest)
-        reaches = upper > 0.0 and upper * SLACK >= tables.threshold
+        reaches = (upper > 0.0 or tables.on_probability == 1) and upper * SLACK >= tables.threshold
         if place < last_position:
             own = base + component
             below = push(links, state.queues, own, slot)

@@ -109,6 +109,7 @@ class ArrivalTables(NamedTuple):
     bounds: int  # 1: upper bounds prune
     least_probability: float
     knows_probability: int
+    on_probability: int  # 1: the threshold is on it, and a score may be 0
     last_prior: float  # the share of last events that end an attempt
     max_matches_per_timestamp: int
     position: NDArray[np.int32]  # by component; -1 if negative
@@ -183,12 +184,12 @@ def build_arrival_tables(
     *,
     everywhere: Sequence[int] = (),
     bounds: bool = True,
-    least_probability: float = 0.0,
+    least_probability: float | None = None,
     weights: ArrivalWeights | None = None,
     score_at_end: int = -1,
     max_matches_per_timestamp: int,
 ) -> ArrivalTables:
-    """The tables of a query."""
+    """The tables of a query. With `least_probability` its threshold is on the probability."""
     places = [component for component, is_negative in enumerate(negated) if not is_negative]
     length = len(places)
     position = np.full(len(negated), -1, np.int32)
@@ -241,7 +242,8 @@ def build_arrival_tables(
         window=window,
         threshold=threshold,
         bounds=int(bounds),
-        least_probability=least_probability,
+        least_probability=least_probability or 0.0,
+        on_probability=int(least_probability is not None),
         knows_probability=int(weights is not None),
         last_prior=1.0 if weights is None else weights.last_prior,
         max_matches_per_timestamp=max_matches_per_timestamp,
