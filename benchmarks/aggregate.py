@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 import ouzel
 from benchmarks.aggregate_figures import FIGURES, plot
 from benchmarks.aggregate_peers import duckdb_w4
-from benchmarks.aggregate_sharing import Found, never_worse, sharing, whole_answers
+from benchmarks.aggregate_sharing import Found, beside_negation, never_worse, sharing, whole_answers
 from benchmarks.aggregate_streams import SEED, instances_of, mostly_first, query_text, table_of, thinned
 from benchmarks.measure import Bar, alternate, machine, markdown
 from benchmarks.report import BAR_HEADINGS
@@ -369,6 +369,7 @@ PARTS: dict[str, Callable[[int, int], Found]] = {
     "loop": loop,
     "duckdb": database,
     "sharing": sharing,
+    "beside_negation": beside_negation,
     "never_worse": never_worse,
     "whole_answers": whole_answers,
     "spark": on_spark,
@@ -377,6 +378,7 @@ NOTES = {
     "groups": "A match of the first event's group completes in all ten groups, so there are ten rows for one.",
     "never_worse": "The kernel alone: medians of the ratios of nine rounds. If the planner shares nothing, both"
     " runs use the same counters, and nothing is measured.",
+    "beside_negation": "From the table to the counts, six queries in a funnel.",
     "whole_answers": "From the table to the counts: medians of the ratios of 25 rounds, because these ratios "
     "vary most. Single rounds of two equal runs differ by a tenth and more. Queries with "
     "nothing in common are answered separately in both runs, so a ratio above 1 there is "

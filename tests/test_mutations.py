@@ -79,6 +79,12 @@ MUTATIONS = (
     ),
     Mutation("engines/aggregate/per_start.py", "Cell.GROUP] != group", "Cell.GROUP] == group", "engines/aggregate"),
     Mutation(
+        "engines/aggregate/stacked.py",
+        "for one in range(level + 1):",
+        "for one in range(level):",
+        "engines/aggregate",
+    ),
+    Mutation(
         "engines/aggregate/tree.py",
         "np.uint64(tick[oldest]) >= window",
         "np.uint64(tick[oldest]) > window",

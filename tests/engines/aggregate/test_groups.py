@@ -54,7 +54,7 @@ def test_sums_count_as_rows_do(part: int, monkeypatch: pytest.MonkeyPatch) -> No
         table = pa.Table.from_pylist(events, schema=SCHEMA)
         wanted = counted(match_without([COUNT_BY_INVERSE, COUNT_BY_STACKS], table, query).to_pylist())
         assert counted(ouzel.match(table, query).to_pylist()) == wanted, f"case {number}: {query}"
-        if number % 20 == part:
+        if len(events) <= 25:
             given = [Event(row["type"], row["ts"], row["ts"], row | {"time": row["ts"]}) for row in events]
             ((_, results),) = oracle.answer(query, given, types=None).items()
             assert counted(result.row for result in results) == wanted, f"case {number}: {query}"

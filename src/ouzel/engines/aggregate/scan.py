@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from ouzel.engines.aggregate.tables import (
     ByMeasure,
     Counter,
-    CounterInstances,
     CounterTables,
     MeasureKind,
     Phase,
@@ -45,9 +44,7 @@ class Counters(ABC):
     def reserve(self, slots: int, key_group: NDArray[np.int32], groups: int) -> None:
         """Make room for slots, for keys, whose groups are in `key_group`, and for groups."""
 
-    def count(
-        self, instances: CounterInstances, first: int, last: int, until: int, largest_weight: float = 1.0
-    ) -> None:
+    def count(self, instances: Any, first: int, last: int, until: int, largest_weight: float = 1.0) -> None:
         """Read slots first to last - 1, none of them after `until`, and advance time to there.
 
         `largest_weight` is the largest absolute value of a summed integer, at least 1.
@@ -77,12 +74,10 @@ class Counters(ABC):
                 return
 
     @abstractmethod
-    def _scan(
-        self, instances: CounterInstances, first: int, last: int, until: int, largest_weight: float
-    ) -> tuple[int, int]:
+    def _scan(self, instances: Any, first: int, last: int, until: int, largest_weight: float) -> tuple[int, int]:
         """Call the kernel: (status, position). The instances at `position` are not processed yet."""
 
-    def _grow(self, status: int, instances: CounterInstances, position: int) -> None:
+    def _grow(self, status: int, instances: Any, position: int) -> None:
         """Make the counters wide, or make room for more of them."""
         raise AssertionError("the kernel has never asked for it")
 

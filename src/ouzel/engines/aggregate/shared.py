@@ -17,10 +17,12 @@ from ouzel.engines.aggregate.operator import AggregateOperator
 from ouzel.engines.aggregate.output import aggregate_schema, answer, emitted, measured
 from ouzel.engines.aggregate.plan import needed_measures
 from ouzel.engines.aggregate.sharing import SharedPlan
+from ouzel.engines.aggregate.stacked import StackedCounters, WidenError, build_stacked_tables
 from ouzel.engines.aggregate.tables import (
     ByElement,
     Counter,
     CounterInstances,
+    MeasureKind,
     Part,
     SegmentPart,
     SharedLayout,
@@ -66,7 +68,10 @@ class SharedOperator(Operator):
         self._limits = limits
         lanes = lower(shared.stage).lanes
         self._weights = [
-            (measure, lanes.lane(symbol, LaneSpec(measure.expression, Domain.INT)))
+            (
+                measure,
+                lanes.lane(symbol, LaneSpec(measure.expression, Domain.FLOAT if measure.floating else Domain.INT)),
+            )
             for symbol, measure in shared.weights.items()
         ]
         self._stager = Stager(shared.stage, lanes, layout)
@@ -84,6 +89,8 @@ class SharedOperator(Operator):
         self._tables = self._laid_out()
         self._state = new_shared_state(self._tables.tables)
         self._output = self._new_output(1024)
+        # Instead of the tree's state and output, if something cannot be subtracted when it leaves the window.
+        self._stacks = self._new_stacks() if shared.by_stacks else None
         # The largest absolute weight so far.
         self._heaviest = 1.0
         # The separate queries, once 64 bits are no longer enough for all of them together.
@@ -103,7 +110,16 @@ class SharedOperator(Operator):
             columns=tree.columns,
             weighted=self._shared.weights.keys(),
             symbols=len(self._shared.stage.query.components),
+            closes=self._shared.closes,
         )
+
+    def _new_stacks(self) -> StackedCounters:
+        kinds = {symbol: measure.kind for symbol, measure in self._shared.weights.items()}
+        return StackedCounters(build_stacked_tables(self._tables, len(self._plans), kinds))
+
+    @property
+    def _counters(self) -> np.ndarray:
+        return self._state.counters if self._stacks is None else self._stacks.state.counters
 
     def _new_output(self, rows: int) -> SharedOutput:
         return new_shared_output(rows, self._tables.tables.columns, on_change=self._tree.on_change)
@@ -150,10 +166,15 @@ class SharedOperator(Operator):
             return np.empty(0, np.int64)
         weight = np.zeros(len(instances.end), np.int64)
         for measure, lane in self._weights:
-            present = (instances.lane_flags[lane.lane] == LaneFlag.VALUE) & (instances.component == measure.component)
-            weight += measured(measure, instances.int_lanes[lane.lane], present)
-        # In floating point, because the smallest int64 has no absolute value.
-        self._heaviest = max(self._heaviest, float(np.abs(weight.astype(np.float64)).max(initial=1.0)))
+            values = (instances.float_lanes if lane.floating else instances.int_lanes)[lane.lane]
+            flags = instances.lane_flags[lane.lane + (instances.int_lanes.shape[0] if lane.floating else 0)]
+            own = instances.component == measure.component
+            made = measured(measure, values, (flags == LaneFlag.VALUE) & own)[own]
+            if measure.kind is MeasureKind.INTEGER:
+                # In floating point, because the smallest int64 has no absolute value.
+                self._heaviest = max(self._heaviest, float(np.abs(made.astype(np.float64)).max(initial=1.0)))
+            # Floats are stored by their bits.
+            weight[own] = made.view(np.int64)
         return weight
 
     # ── Moving time on ─────────────────────────────────────────────────────────────────────────────
@@ -171,10 +192,12 @@ class SharedOperator(Operator):
         block, rows = expand(self._tables, ready)
         if len(ties(ready.tick).positions):
             tied = ties(block.tick)
-            rank = self._tables.rank[block.element[tied.positions]]
-            inner = np.lexsort((block.key[tied.positions], -rank, tied.groups))
+            # One number for both, because a sort of numbers that are almost in order is fast.
+            by_rank = (
+                tied.groups.astype(np.int64) * len(self._tables.rank) - self._tables.rank[block.element[tied.positions]]
+            )
             order = np.arange(len(block.tick))
-            order[tied.positions] = tied.positions[inner]
+            order[tied.positions] = tied.positions[np.argsort(by_rank, kind="stable")]
             block = chosen(Block(NO_ROWS, block), order).events
         return Expanded(block, rows)
 
@@ -186,6 +209,8 @@ class SharedOperator(Operator):
         if len(block.tick):
             buffer.append(Block(NO_ROWS, block))
         key_groups = [self._groups[name].key_group for name in self._plans]
+        if self._stacks is not None:
+            return self._advance_stacks(self._stacks, first, until)
         self._state = reserve_shared(self._tables.tables, self._state, key_groups)
         weights = np.array([self._heaviest if plan.measures else 1.0 for plan in self._plans.values()])
         self._output, widen_at = scan_shared(
@@ -199,18 +224,64 @@ class SharedOperator(Operator):
             self._output,
             weights,
         )
-        answers = self._collect()
+        return self._advanced(self._collect(), widen_at, until)
+
+    def _advanced(self, answers: Answers, widen_at: int, until: int) -> Answers:
+        """The rows of the tree, and of separate operators from an instance on if it is too much for the tree."""
         if widen_at >= 0:
             later = self._part_ways(widen_at, until)
             return {name: _concatenated(answers[name], more) for name, more in later.items()}
         if self._tree.window is None:
-            buffer.clear()
+            self._buffer.clear()
         else:
-            buffer.evict_front(int(self._state.counters[Counter.OLDEST]), self._rebase)
+            self._buffer.evict_front(int(self._counters[Counter.OLDEST]), self._rebase)
         return answers
 
+    def _advance_stacks(self, stacks: StackedCounters, first: int, until: int) -> Answers:
+        buffer, widen_at = self._buffer, -1
+        stacks.reserve_all(buffer.capacity, [self._groups[name].key_group for name in self._plans])
+        try:
+            stacks.count(buffer.events, first, buffer.count, until, self._heaviest)
+        except WidenError as error:
+            widen_at = error.position
+        output, queries = stacks.output, len(self._plans)
+        count = int(output.written[0])
+        output.written[0] = 0
+        # Of 16 bits, because short integers are sorted by counting.
+        own = (output.group[:count] % queries).astype(np.uint16)
+        order = np.argsort(own, kind="stable")
+        bounds = np.searchsorted(own[order], np.arange(queries + 1))
+        answers: Answers = {}
+        for query, (name, plan) in enumerate(self._plans.items()):
+            if name in self._detached:
+                continue
+            rows = order[bounds[query] : bounds[query + 1]]
+            earlier = (output.words[:0], output.reals[:0])
+            if self._tree.on_change:
+                earlier = (output.before_words[rows], output.before_reals[rows])
+            try:
+                shown, values = emitted(
+                    plan,
+                    self._needed[name],
+                    (output.words[rows], output.reals[rows]),
+                    earlier,
+                    output.completed[rows],
+                    [1.0] * len(plan.measures),
+                )
+                rows = rows[shown]
+                groups = self._groups[name].show(output.group[rows] // queries)
+                answers[name] = answer(
+                    plan.query, self._schemas[name], output.tick[rows], groups, values, scale=self._layout.scale
+                )
+            except OuzelError as error:
+                answers[name] = error
+        return self._advanced(answers, widen_at, until)
+
     def _rebase(self, dead: int, used: int) -> None:
-        self._state.counters[Counter.OLDEST] -= dead
+        if self._stacks is None:
+            self._state.counters[Counter.OLDEST] -= dead
+        else:
+            self._stacks.rebase(dead, used)
 
     # ── Rows ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -263,7 +334,7 @@ class SharedOperator(Operator):
             self._take_counts()
             return self._advance_apart(rest, until)
         tick = int(events.tick[widen_at])
-        oldest = int(self._state.counters[Counter.OLDEST])
+        oldest = int(self._counters[Counter.OLDEST])
         if self._tree.on_change:
             # What expires with the tick is emitted with it.
             assert self._tree.window.ticks is not None
@@ -309,14 +380,30 @@ class SharedOperator(Operator):
             if name in self._detached:
                 continue
             path, *sums = self._paths_of(query)
+            plan = self._plans[name]
+            places = {one.position: place for place, one in enumerate(plan.positives)}
             component = np.full(len(self._tables.symbol), 255, np.uint8)
-            component[list(path)] = np.arange(len(path))
+            component[list(path)] = list(places)
+            before = -1
+            for one in plan.query.components:
+                if one.negated:
+                    # Of negative components that are the same symbol there is one element.
+                    closers = self._tables.closers[path[before]]
+                    component[closers[self._shared.number_of(name, one)]] = one.position
+                else:
+                    before += 1
             own = np.flatnonzero(component[block.element] != 255)
-            instances = _counter_instances(block, component, own, len(sums))
-            for values, measure, over in zip(instances.ints, self._plans[name].measures, sums, strict=True):
+            floats = sum(measure.kind is MeasureKind.FLOAT for measure in plan.measures)
+            instances = _counter_instances(block, component, own, len(sums) - floats, floats)
+            ints, reals = iter(instances.ints), iter(instances.floats)
+            for measure, over in zip(plan.measures, sums, strict=True):
                 # The same events fill both, in the same order.
-                summed = block.element == over[measure.component]
-                values[instances.component == measure.component] = block.weight[summed]
+                summed = block.weight[block.element == over[places[measure.component]]]
+                filled = instances.component == measure.component
+                if measure.kind is MeasureKind.FLOAT:
+                    next(reals)[filled] = summed.view(np.float64)
+                else:
+                    next(ints)[filled] = summed
             try:
                 operator.take(instances)
                 answers[name] = operator.answer(until)
@@ -337,7 +424,9 @@ class SharedOperator(Operator):
         renamed_groups = {index: index.keep_keys(live) for index in self._index_of}
         for name, operator in self._apart.items():
             operator.rename_keys(renamed, renamed_groups[self._groups[name]])
-        if not self._apart:
+        if not self._apart and self._stacks is not None:
+            self._stacks.rekey(renamed, self._stacks.state.key_group, live.astype(np.int32))
+        elif not self._apart:
             key_groups = [self._groups[name].key_group for name in self._plans]
             self._state = rekey_shared(self._tables.tables, self._state, live.astype(np.int32), key_groups)
 
@@ -347,7 +436,7 @@ class SharedOperator(Operator):
     def next_deadline(self) -> int | None:
         """The earliest tick at which time alone can complete something."""
         ticks = [self._buffer.deadline, *(operator.next_deadline for operator in self._apart.values())]
-        oldest = int(self._state.counters[Counter.OLDEST])
+        oldest = int(self._counters[Counter.OLDEST])
         if self._tree.on_change and not self._apart and oldest < self._buffer.count:
             assert self._tree.window is not None and self._tree.window.ticks is not None
             ticks.append(min(LATEST, int(self._buffer.events.tick[oldest]) + self._tree.window.ticks))
@@ -368,7 +457,7 @@ class SharedOperator(Operator):
     def statistics(self) -> dict[str, int]:
         """The counters of the tree."""
         shown = (Counter.INSTANCES, Counter.EXPIRED, Counter.ROWS)
-        return {counter.name.lower(): int(self._state.counters[counter]) for counter in shown}
+        return {counter.name.lower(): int(self._counters[counter]) for counter in shown}
 
     # ── Snapshots ──────────────────────────────────────────────────────────────────────────────────
 
@@ -381,7 +470,7 @@ class SharedOperator(Operator):
             "groups": {name: index.dump(writer) for index, name in self._index_of.items()},
             "patterns": _parts_as_json(self._tree.patterns),
             "segments": self._tree.segments,
-            "state": dump_arrays(self._state, writer),
+            "state": dump_arrays(self._state if self._stacks is None else self._stacks.state, writer),
             "apart": [operator.dump(writer) for operator in self._apart.values()],
         }
 
@@ -397,7 +486,11 @@ class SharedOperator(Operator):
         self._tree = replace(self._tree, patterns=_parts_of_json(head["patterns"]), segments=segments)
         self._tables = self._laid_out()
         self._output = self._new_output(1024)
-        self._state = load_arrays(self._state, head["state"], reader)
+        if self._stacks is not None:
+            self._stacks = self._new_stacks()
+            self._stacks.state = load_arrays(self._stacks.state, head["state"], reader)
+        else:
+            self._state = load_arrays(self._state, head["state"], reader)
         if self._state.words.size != len(self._state.bound) * self._tables.tables.block:
             raise StateError("this snapshot has another form of counters; restore it with the version that made it")
         if head["apart"]:
@@ -421,9 +514,11 @@ def _parts_of_json(stored: list[list[Any]]) -> tuple[tuple[Part, ...], ...]:
     return tuple(tuple(SegmentPart(*part) if isinstance(part, list) else part for part in one) for one in stored)
 
 
-def _counter_instances(block: SharedInstances, component: np.ndarray, own: np.ndarray, sums: int) -> CounterInstances:
-    """Instances of one query's components, without values for its sums yet."""
-    made = new_counter_instances(len(own), sums)
+def _counter_instances(
+    block: SharedInstances, component: np.ndarray, own: np.ndarray, ints: int, floats: int
+) -> CounterInstances:
+    """Instances of one query's components, without values for its measures yet."""
+    made = new_counter_instances(len(own), ints, floats)
     return made._replace(tick=block.tick[own], key=block.key[own], component=component[block.element[own]])
 
 

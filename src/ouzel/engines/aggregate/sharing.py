@@ -1,13 +1,15 @@
 """Aggregates that are counted together: which queries may share counters, what they share, and when they do.
 
 Two queries may share counters if each, alone, would be counted by inverse matrices (COUNT, and SUM, AVG and COUNT of
-integers), or if both count and sum since the start; with EMIT ON CHANGE, COUNT only. Both must read the primary stream,
-with the same known types, and have the same window and the same keys. Groups, HAVING and names may differ.
+integers), or each by stacks (negation, MIN, MAX and sums of floats), or if both count and sum since the start; with
+EMIT ON CHANGE and inverse matrices, COUNT only. Both must read the primary stream, with the same known types, and have
+the same window and the same keys. Groups, HAVING and names may differ.
 
-Components are the same *symbol* if they have the same types, the same predicates on single events, and the same key. A
-sum is a separate pattern, in which the summed component is a symbol with a weight; it shares the part before that with
-the count, and with other sums over the same component. The patterns form a tree of counters: common prefixes
-are counted once and, if there is a window, so are segments that several patterns contain.
+Components are the same *symbol* if they have the same types, the same predicates on single events and the same key, and
+the same negations follow. A sum is a separate pattern, in which the summed component is a symbol with a weight; it
+shares the part before that with the count, and with other sums over the same component. The patterns form a tree of
+counters: common prefixes are counted once and, if there is a window and everything has an inverse, so are segments that
+several patterns contain.
 
 The rule: queries share if they have at least two consecutive symbols in common, as a prefix or a segment, and if that
 saves enough updates of counters. Sharing never changes answers.
@@ -17,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from ouzel.bind.model import Bound, Component, Conjunct, Edge, TimeWindow, replaced
 from ouzel.engines.aggregate.plan import SHARE_COUNTERS, AggregatePlan, MeasureSpec, measures_of
@@ -169,14 +171,26 @@ class SharedPlan:
     plans: Mapping[str, AggregatePlan]
     stage: AggregatePlan
     tree: CounterTree
+    numbers: Mapping[Symbol, int]
     # The weights of the instances of some symbols.
     weights: Mapping[int, MeasureSpec]
+    # The negative symbols after some symbols.
+    closes: Mapping[int, tuple[int, ...]]
     # Each symbol's estimated share of all events.
     rates: tuple[float, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self.plans)
+
+    @property
+    def by_stacks(self) -> bool:
+        """Whether something cannot be subtracted when it leaves the window."""
+        return self.stage.way is Way.STACKS
+
+    def number_of(self, name: str, component: Component) -> int:
+        """The number of the symbol of a negative component of a query."""
+        return self.numbers[_symbol(self.plans[name], component)]
 
     def of(self, name: str) -> AggregatePlan:
         """The symbols with the groups of one query."""
@@ -197,7 +211,7 @@ def plan_sharing(
     for name, plan in plans.items():
         if refusal(plan) is None:
             assert isinstance(plan, AggregatePlan)
-            alike.setdefault((_keys_of(plan), _window_key(plan), _Same(plan.query.catalog)), {})[name] = plan
+            alike.setdefault((*_alike(plan), _Same(plan.query.catalog)), {})[name] = plan
     made = []
     for own in alike.values():
         if not _may_have_parts_in_common(list(own.values())):
@@ -227,24 +241,37 @@ def shared_plan(
     for name, plan in plans.items():
         patterns.append([])
         for pattern in known[name] if known else _patterns_of(plan):
-            for component, symbol in zip(plan.positives, pattern, strict=True):
-                if symbol not in numbers:
-                    numbers[symbol] = len(numbers)
-                    labels.append(label_of(component))
+            _number(plan, pattern, numbers, labels)
             patterns[-1].append(tuple(numbers[symbol] for symbol in pattern))
     like = next(iter(plans.values()))
-    weights = _weights(numbers)
     rates = tuple(_rate(symbol, statistics, len(numbers)) for symbol in numbers)
-    tree = _tree(list(plans), like, patterns, rates, weights)
-    return SharedPlan(plans, _stage_plan(like, list(numbers), labels), tree, weights, rates)
+    tree = _tree(list(plans), like, patterns, rates, _weights(numbers))
+    stage = _stage_plan(like, list(numbers), labels)
+    return SharedPlan(plans, stage, tree, numbers, _weights(numbers), _closes(numbers), rates)
+
+
+def _number(plan: AggregatePlan, pattern: Sequence[Symbol], numbers: dict[Symbol, int], labels: list[str]) -> None:
+    """Number the symbols of a pattern, and those that close them."""
+    components, symbols = plan.query.components, iter(pattern)
+    for place, component in enumerate(components):
+        symbol = _symbol(plan, component) if component.negated else next(symbols)
+        if symbol not in numbers:
+            numbers[symbol] = len(numbers)
+            after = () if component.negated else takewhile(lambda one: one.negated, components[place + 1 :])
+            labels.append(", ".join([label_of(component), *(f"!({label_of(one)})" for one in after)]))
+
+
+def _closes(numbers: Mapping[Symbol, int]) -> dict[int, tuple[int, ...]]:
+    found = {number: tuple(sorted(numbers[one] for one in symbol.closed_by)) for symbol, number in numbers.items()}
+    return {number: closers for number, closers in found.items() if closers}
 
 
 def may_share_tree(plans: Sequence[AggregatePlan]) -> bool:
     """Whether one tree can count for all of some plans."""
     if any(refusal(plan) is not None for plan in plans):
         return False
-    alike = {(_keys_of(plan), _window_key(plan)) for plan in plans}
-    symbols = {symbol for plan in plans for pattern in _patterns_of(plan) for symbol in pattern}
+    alike = {_alike(plan) for plan in plans}
+    symbols = {symbol for plan in plans for symbol in _symbols_of(_patterns_of(plan))}
     return len(alike) == 1 and len(symbols) <= SYMBOLS_MAX
 
 
@@ -267,16 +294,14 @@ def shared_readings(plan: AggregatePlan, statistics: Statistics) -> SharedPlan:
                     sums[measure] = 1 + plan.measures.index(one)
         columns += [(0, column) for column in (0, *(sums[measure] for measure in reading.measures))]
         for pattern in _patterns_of(reading):
-            for component, symbol in zip(reading.positives, pattern, strict=True):
-                if symbol not in numbers:
-                    numbers[symbol] = len(numbers)
-                    labels.append(label_of(component))
+            _number(reading, pattern, numbers, labels)
             patterns.append(tuple(numbers[symbol] for symbol in pattern))
     weights = _weights(numbers)
     rates = tuple(_rate(symbol, statistics, len(numbers)) for symbol in numbers)
     like = plan.readings[0]
     tree = replace(_tree([plan.query.name], like, [patterns], rates, weights), columns=tuple(columns))
-    return SharedPlan({plan.query.name: plan}, _stage_plan(like, list(numbers), labels), tree, weights, rates)
+    stage = _stage_plan(like, list(numbers), labels)
+    return SharedPlan({plan.query.name: plan}, stage, tree, numbers, weights, _closes(numbers), rates)
 
 
 def _weights(numbers: Mapping[Symbol, int]) -> dict[int, MeasureSpec]:
@@ -311,8 +336,15 @@ def refusal(plan: Plan) -> str | None:
             return "without WITHIN only COUNT and sums of integers are shared"
     elif plan.split is not None:
         return "an event decides its groups"
+    elif plan.way is Way.STACKS:
+        if any(component.kleene for component in plan.query.components):
+            return "it has a +"
+        if plan.query.components[0].negated:
+            return "its negation is at the start"
+        if plan.several_keys_a_group:
+            return "a group has several keys, whose totals cannot be subtracted"
     elif plan.way not in (Way.INVERSE, Way.CUMULATIVE):
-        return "it is not counted by inverse matrices"
+        return "it is not counted by inverse matrices or stacks"
     elif plan.query.emit_on_change and plan.measures:
         return "with EMIT ON CHANGE only COUNT is shared"
     if _keys_of(plan) is None:
@@ -354,23 +386,43 @@ def _keys_of(plan: AggregatePlan) -> frozenset[Bound] | None:
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """What a component requires of single events; for a summed one, also what an event adds."""
+    """What a component requires of single events; for a measured one, also what an event adds."""
 
     types: tuple[str, ...] | None
     tests: frozenset[tuple[Bound, ...]]
     weight: MeasureSpec | None = None
+    # The negative components between it and the next one.
+    closed_by: frozenset[Symbol] = frozenset()
+
+
+def _alike(plan: AggregatePlan) -> tuple[object, ...]:
+    """What queries that may share a tree have in common."""
+    return _keys_of(plan), plan.way is Way.STACKS, _window_key(plan)
+
+
+def _symbols_of(patterns: Sequence[Sequence[Symbol]]) -> set[Symbol]:
+    symbols = {symbol for pattern in patterns for symbol in pattern}
+    return symbols.union(*(symbol.closed_by for symbol in symbols))
+
+
+def _symbol(plan: AggregatePlan, component: Component) -> Symbol:
+    types = None if component.types is None else tuple(sorted(component.types))
+    tests = frozenset(
+        tuple(_moved(comparison, 0) for comparison in conjunct.comparisons)
+        for conjunct in plan.roles.get(component.position, ())
+    )
+    return Symbol(types, tests)
 
 
 def _patterns_of(plan: AggregatePlan) -> list[tuple[Symbol, ...]]:
-    """The pattern that is counted, and one for each sum."""
-    counted = []
-    for component in plan.positives:
-        types = None if component.types is None else tuple(sorted(component.types))
-        tests = frozenset(
-            tuple(_moved(comparison, 0) for comparison in conjunct.comparisons)
-            for conjunct in plan.roles.get(component.position, ())
-        )
-        counted.append(Symbol(types, tests))
+    """The pattern that is counted, and one for each measure."""
+    counted: list[Symbol] = []
+    for component in plan.query.components:
+        symbol = _symbol(plan, component)
+        if component.negated:
+            counted[-1] = replace(counted[-1], closed_by=counted[-1].closed_by | {symbol})
+        else:
+            counted.append(symbol)
     made = [tuple(counted)]
     places = {component.position: place for place, component in enumerate(plan.positives)}
     for measure in plan.measures:
@@ -384,7 +436,7 @@ def _small_enough(patterns: Mapping[str, Sequence[tuple[Symbol, ...]]]) -> list[
     """Groups whose symbols fit the stager, those with common ones together if that is easy."""
     groups: list[tuple[list[str], set[Symbol]]] = []
     for name, own in patterns.items():
-        wanted = {symbol for pattern in own for symbol in pattern}
+        wanted = _symbols_of(own)
         fitting = [group for group in groups if len(group[1] | wanted) <= SYMBOLS_MAX]
         if not fitting:
             groups.append(([name], wanted))
@@ -453,7 +505,8 @@ def _tree(
     # A sum is kept from its component on, even alone.
     alone = sum(updates(own, (), rates) for own in patterns)
     window = _window_of(like)
-    parts, segments = choose_segments(flat, rates, weighted, **({} if window else {"most": 0}))
+    is_invertible = window is not None and like.way is not Way.STACKS
+    parts, segments = choose_segments(flat, rates, weighted, **({} if is_invertible else {"most": 0}))
     on_change = window is not None and like.query.emit_on_change
     shared = updates(parts, segments, rates)
     return CounterTree(tuple(names), window, on_change, parts, tuple(columns), segments, alone, shared)

@@ -24,7 +24,7 @@ multiple of `LANES`, so that several words are added and multiplied at a time.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import pairwise
@@ -443,6 +443,7 @@ class ElementKind(IntEnum):
     PLAIN = 0  # a node behind a node
     JOINT = 1  # a node next to a segment
     SEGMENT = 2  # a place in a segment
+    CLOSE = 3  # a negative event that empties the column of a node
 
 
 class ByElement(IntEnum):
@@ -551,6 +552,7 @@ class SharedLayout:
     width: NDArray[np.int64]
     rank: NDArray[np.int32]  # per element: within a timestamp a larger one comes first
     paths: tuple[tuple[int, ...], ...]  # per pattern the elements of its components
+    closers: dict[int, dict[int, int]]  # per element of a node: by the symbol of what closes it, its element
 
 
 def build_shared_tables(
@@ -565,13 +567,15 @@ def build_shared_tables(
     symbols: int = 0,
     on_change: bool = False,
     united: bool = False,
+    closes: Mapping[int, Collection[int]] | None = None,
 ) -> SharedLayout:
     """The tree of some patterns, one for each query. Without `merge` only the scan is shared. Without a window there
     are no segments.
 
     If queries also sum, `columns` has the query and the column (0: COUNT) of each pattern, and `weighted` the symbols
     that count with the weight of their instances: a sum is the count of a pattern with one such symbol. There are at
-    least this many `symbols`, though some may be in none of the patterns. If they are `united`, all patterns are of one
+    least this many `symbols`, though some may be in none of the patterns. `closes` has for some symbols those whose
+    events nothing may follow them across. If they are `united`, all patterns are of one
     query, and those of the same column are added up.
 
     >>> layout = build_shared_tables([[0, 1, 2], [0, 1, 3]], window=10, summed=[False, False])
@@ -588,8 +592,15 @@ def build_shared_tables(
     builder = _Builder(segments, columns or [(query, 0) for query in range(len(patterns))], weighted, united)
     builder.visit_children(root, 0, 0, ())
     paths = tuple(builder.paths[number] for number in range(len(patterns)))
+    closers = builder.close(closes or {})
     symbol = np.array(builder.symbols, np.int32)
-    rank = _ranks(paths, len(symbol))
+    between = {
+        (earlier, closer, later)
+        for path in paths
+        for earlier, later in pairwise(path)
+        for closer in closers.get(earlier, {}).values()
+    }
+    rank = _ranks([*paths, *between], len(symbol))
     order = np.lexsort((-rank, symbol)).astype(np.int32)
     first = np.searchsorted(symbol[order], np.arange(max(symbols, int(symbol.max()) + 1) + 1))
     return SharedLayout(
@@ -600,6 +611,7 @@ def build_shared_tables(
         width=np.diff(first),
         rank=rank,
         paths=paths,
+        closers=closers,
     )
 
 
@@ -676,6 +688,20 @@ class _Builder:
         # Matches are lost only when their first event leaves.
         starts = level == 1
         row[ByElement.FIRST_BELOW], row[ByElement.LAST_BELOW] = first_below if starts else 0, len(self.below) * starts
+
+    def close(self, closes: Mapping[int, Collection[int]]) -> dict[int, dict[int, int]]:
+        """Add an element for each symbol that closes a node: by the node's element."""
+        closers: dict[int, dict[int, int]] = {}
+        for element, symbol in enumerate(tuple(self.symbols)):
+            for closer in sorted(closes.get(symbol, ())):
+                row = list(self.rows[element])
+                row[ByElement.KIND] = ElementKind.CLOSE
+                for place in (ByElement.FIRST_FINAL, ByElement.LAST_FINAL, ByElement.FIRST_BELOW, ByElement.LAST_BELOW):
+                    row[place] = 0
+                closers.setdefault(element, {})[closer] = len(self.rows)
+                self.symbols.append(closer)
+                self.rows.append(row)
+        return closers
 
     def _weight(self, symbol: int, path: tuple[int, ...]) -> Weight:
         if symbol in self.weighted:
