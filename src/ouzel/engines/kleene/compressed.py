@@ -1,8 +1,8 @@
-"""OUTPUT COMPRESSED as a table: one row for each timestamp and partition, with the number of matches and their graph;
-and `ouzel.expand`, which lists the matches in such rows.
+"""The table of OUTPUT COMPRESSED, with one row for each timestamp and partition: the number of matches and a graph of
+them. Also `ouzel.expand`, which lists the matches in such rows.
 
-The graph is made of plain lists, so that any system can store and read it: the events (all columns that the output
-shows), the cells (an event at a place), the links between them, and the roots; see `graph_paths`.
+A graph is four plain lists, which any system can store and read: events (with all columns that the output shows), cells
+(an event at a place of the pattern), links between cells, and roots (the last cells of matches). See `graph_paths`.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _counts(rows: list[Row]) -> pa.Array:
 
 
 def _tested_column(table: pa.Table, layout: Layout, path: tuple[str, ...], rows: np.ndarray) -> pa.Array:
-    """An attribute of [attr] for some rows, from the wide column that has it."""
+    """The values of an [attr] attribute in some rows, from the column of the wide table that holds it."""
     wide = [column for (_, attribute), column in layout.physical.items() if attribute == path[0]]
     names = [name for name in (path[0], *wide) if name in table.column_names]
     values = [take(one_array(table.column(name)), rows) for name in names]
@@ -139,7 +139,7 @@ def _lists(bounds: np.ndarray, values: pa.Array, wanted: pa.DataType) -> pa.Arra
 
 
 def graph_of(column: pa.StructArray) -> tuple[pa.StructArray, Compressed]:
-    """(events, graph): the inverse of `compressed_table`, for the graph column of any number of rows."""
+    """(events, graph): what a graph column contains, for any number of rows. The inverse of `compressed_table`."""
     parts = [pa.compute.struct_field(column, name) for name in ("events", "cells", "links", "roots")]
     bounds = [_bounds(part) for part in parts]
     events, cells, links, roots = (part.flatten() for part in parts)
@@ -226,7 +226,7 @@ def listed(
     seed: int | None = None,
     max_matches: int = MATCHES_MAX,
 ) -> pa.Table:
-    """`expand` for a bound query."""
+    """The matches in compressed rows, like `expand`, for a query that is already bound."""
     if compressed.column(GRAPH).null_count:
         raise InputError(
             "some of these rows have no graph (null); expand() needs the unchanged rows of OUTPUT COMPRESSED"
@@ -289,7 +289,7 @@ def _components(bound: BoundQuery, reading: int) -> list[int]:
 def _place(
     lists: tuple[np.ndarray, np.ndarray] | None, kleene: bool, matches: int
 ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
-    """The events of a component in some matches, which all have it or all do not."""
+    """The events of a component in some matches. Either all these matches have the component or none does."""
     if lists is None:
         return (np.zeros(matches + 1, np.int64), np.zeros(0, np.int32)) if kleene else np.full(matches, -1, np.int32)
     return lists if kleene else lists[1]
@@ -309,7 +309,7 @@ def _reading_numbers(compressed: pa.Table, bound: BoundQuery) -> list[int]:
 
 
 def _side_by_side(by_row: list[ListedEvents], place: int) -> tuple[np.ndarray, np.ndarray]:
-    """(offsets, rows): the events of a place in the matches of all rows."""
+    """(offsets, rows): the events at a place of the pattern, for the matches of all compressed rows in turn."""
     if len(by_row) == 1:
         return by_row[0].bounds[place], by_row[0].rows[place]
     lengths = np.concatenate([np.zeros(1, np.int64), *(np.diff(found.bounds[place]) for found in by_row)])
@@ -321,7 +321,7 @@ def _joined(parts: list[np.ndarray]) -> np.ndarray:
 
 
 def check_numbers(first: int | None, sample: int | None, seed: int | None) -> None:
-    """Refuse numbers of matches that cannot be listed."""
+    """Refuse values of `first`, `sample` and `seed` that are out of range or contradict each other."""
     if seed is not None and sample is None:
         raise InputError(
             argument("seed"), " needs a sample; say how many matches to choose with ", argument("sample", 10)
@@ -374,7 +374,7 @@ def reading(
 
 
 def _check_rows(rows: list[Row], event_bounds: np.ndarray, queries: list[BoundQuery]) -> None:
-    """Refuse a row that is not a graph of the query of its reading."""
+    """Raise an error if the graph of a row cannot come from this query."""
     for number, (row, bound) in enumerate(zip(rows, queries, strict=True)):
         is_kleene = np.array([component.kleene for component in bound.positives])
         if not is_row_of(row, int(event_bounds[number + 1] - event_bounds[number]), is_kleene):
@@ -429,7 +429,7 @@ def _sampled(rows: list[Row], sample: int, seed: int | None) -> list[list[int]]:
 
 
 def _unranked(row: Row, numbers: list[int]) -> Listed:
-    """The matches with some numbers, found backwards from the roots."""
+    """The matches with the given numbers. Each is found by a walk backwards from a root."""
     bounds, cells = [0], []
     counts = paths_to_cells(row) if numbers else []
     for number in numbers:

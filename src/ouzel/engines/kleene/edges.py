@@ -1,4 +1,4 @@
-"""The edges of NFA^b: whether a run may take one with an event, and the node that results."""
+"""The edges of NFA^b: whether a run may take an edge with an event, and the node that it then reaches."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ _OVERFLOWN = np.int64(-1)
 
 @helper(inline=True)
 def passes(tables, state, events, edge, node, place, target, slot):
-    """Whether the tests of an edge hold for a run at a node of a place (-1: a new run) and an event, which becomes
-    reference `target`. `state.failed` is the test that failed, -1 if none did."""
+    """Whether the tests of an edge hold for an event and a run at a node of a place (node -1: a new run). The tests
+    read the event as reference `target`. Sets `state.failed` to the test that failed, or -1.
+    """
     state.failed[0] = -1
     if node >= 0:
         for test in range(tables.codes):
@@ -60,7 +61,9 @@ CLOSED = np.int32(-2)
 
 @helper(inline=True)
 def guarded(tables, runs, events, run, begins, slot):
-    """What a run's guard decides about an event that it would take or begin with. The edge must not be closed."""
+    """What a run's guard decides about an event on an open edge: NO, YES, or ASK if the tests must decide. A guard is
+    one comparison with a stored value, made before the other tests.
+    """
     guard = runs.guard[run, begins]
     if guard < 0:
         return ASK
@@ -84,7 +87,9 @@ def guarded(tables, runs, events, run, begins, slot):
 
 @helper(inline=True)
 def set_guard(tables, state, events, run, begins):
-    """Make the test that has just failed the guard of a run, if it can be one. Its reference value is loaded."""
+    """Make the test that has just failed the guard of a run, if it can be a guard. `state.bound` must have its
+    reference.
+    """
     row = tables.by_guard[state.failed[0]]
     if row[ByGuard.KIND] != Guard.NONE:
         _store_guard(state.runs, events, run, begins, state.failed[0], row, state.bound[row[ByGuard.REFERENCE]])
@@ -92,7 +97,7 @@ def set_guard(tables, state, events, run, begins):
 
 @helper(inline=True)
 def first_guard(tables, state, events, run, begins, test, node):
-    """Make a test the guard of a run that has just come to a node, if the value to compare with is at its place."""
+    """Make a test the guard of a run that has just arrived at a node, if the value to compare with is in this place."""
     if test < 0:
         return
     row = tables.by_guard[np.uint32(test)]
@@ -111,7 +116,7 @@ def first_guard(tables, state, events, run, begins, test, node):
 
 @helper(inline=True)
 def _store_guard(runs, events, run, begins, test, row, slot):
-    """Store a test as the guard of a run, with the value of a slot that it compares with, unless that is null."""
+    """Store a test as the guard of a run, with the value in a slot that it compares with. A null makes no guard."""
     lane = np.uint32(row[ByGuard.OTHER_LANE])
     if row[ByGuard.KIND] == Guard.INT:
         runs.int_bounds[run, begins] = events.int_lanes[lane, slot]
@@ -124,7 +129,7 @@ def _store_guard(runs, events, run, begins, test, row, slot):
 
 @helper(inline=True)
 def set_anchors(node_parent, node_first, anchor, node, place, lowest):
-    """The last nodes of a place and of those before it, down to `lowest`."""
+    """For a place and each place before it, down to `lowest`, set the anchor: the last node of the run there."""
     at = np.int64(place)
     last = np.int32(node)
     anchor[at] = last
@@ -136,7 +141,7 @@ def set_anchors(node_parent, node_first, anchor, node, place, lowest):
 
 @helper(inline=True)
 def load_edge(tables, state, events, edge):
-    """Set the references that the tests of an edge need, starting from the anchors."""
+    """Set the references that the tests of an edge read, found from the anchors."""
     loads = tables.loads
     for load in range(tables.by_edge[edge, ByEdge.FIRST_LOAD], tables.by_edge[edge + 1, ByEdge.FIRST_LOAD]):
         _load(tables, state, events, loads, load, state.anchor[loads[load, ByLoad.PLACE]])
@@ -144,7 +149,7 @@ def load_edge(tables, state, events, edge):
 
 @helper(inline=True)
 def tests_hold(tables, state, events, edge):
-    """Whether the tests of an edge hold at the anchors; the event that is read is already bound."""
+    """Whether the tests of an edge hold, given the anchors. The reference of the event that is read is already set."""
     by_test = tables.by_test
     bound = state.bound
     load_edge(tables, state, events, edge)
@@ -169,7 +174,7 @@ def tests_hold(tables, state, events, edge):
 
 @helper(inline=True)
 def _load(tables, state, events, loads, load, node):
-    """Set a reference, starting from a node."""
+    """Set one reference of a test, found from a node."""
     source = loads[load, ByLoad.SOURCE]
     target = loads[load, ByLoad.TARGET]
     arena = state.arena
@@ -207,7 +212,7 @@ def _load(tables, state, events, loads, load, node):
 
 @helper(inline=True)
 def add_node(tables, state, events, parent, place, slot, begins):
-    """Add a node, with its registers, for an event that begins a place or is taken there. There must be room."""
+    """Add a node with its registers for an event that begins a place or is taken there. The arena must have room."""
     arena = state.arena
     counters = state.counters
     node = np.int32(counters[Counter.NODES])
@@ -246,14 +251,14 @@ def add_node(tables, state, events, parent, place, slot, begins):
 
 @helper
 def _proceeds(tables, state, events, edge, node, place):
-    """Whether a run may leave a Kleene place from a node of it."""
+    """Whether a run at a node of a Kleene place may leave the place."""
     set_anchors(state.arena.parent, state.arena.first, state.anchor, node, place, tables.by_edge[edge, ByEdge.LOWEST])
     return tests_hold(tables, state, events, edge)
 
 
 @helper(inline=True)
 def future_mark(tables, state, events, node):
-    """A hash of a run's future: equal for runs with the same future, and usually different otherwise."""
+    """A hash of all that decides how a run can continue. Runs with the same future have the same hash."""
     arena = state.arena
     place = np.int64(arena.place[node])
     mark = place
@@ -279,7 +284,8 @@ def future_mark(tables, state, events, node):
 
 @helper
 def same_future(by_place, by_register, arena, int_lanes, float_lanes, left, right):
-    """Whether two runs that reached nodes of one place with the same event have the same future."""
+    """Whether two runs will continue alike with all later events. Both have just reached the same place with one event.
+    """
     place = arena.place[left]
     row = by_place[place]
     if row[ByPlace.MERGEABLE] == 0 or arena.proceeds[left] != arena.proceeds[right]:
@@ -330,7 +336,7 @@ def _same_register(row, arena, int_lanes, float_lanes, register, left, right):
 
 @helper(inline=True)
 def _update_register(row, events, arena, register, node, before, slot):
-    """A register after one more event than at the node before, or after the first event if that node is -1."""
+    """A register after an event, from its value at node `before`; -1: the event is the first one of its place."""
     count = np.int64(0)
     value = np.int64(0)
     total = 0.0
@@ -380,7 +386,7 @@ def _update_register(row, events, arena, register, node, before, slot):
 
 @helper
 def _is_new(events, arena, lane, floating, before, slot):
-    """Whether no event of a place, back from a node, has the same value as another event."""
+    """Whether an event's value occurs in no earlier event of its place, from node `before` back."""
     flags = lane + events.int_lanes.shape[0] if floating else lane
     node = before
     while node >= 0:

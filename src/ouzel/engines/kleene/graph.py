@@ -1,17 +1,17 @@
-"""Kleene closure under skip_till_any_match without a run for each choice: a graph of cells, and the forms of output on
-it.
+"""Kleene closure under skip_till_any_match. One graph of cells holds all partial matches, in place of a run for each
+choice. The kernel also applies the forms of output to that graph.
 
-The cost of an event does not depend on the number of its matches. It becomes one cell for each place that it may fill,
-linked to the chains of cells that it may follow. Predicates between neighbours, such as v[i] and v[i-1], are tested
-along the chain (GRETA's edges between events); predicates on more events of a match need runs.
+The cost of an event does not depend on the number of its matches. An event becomes one cell for each place that it may
+fill, linked to the chains of cells that it may follow. Predicates between neighbours, such as v[i] and v[i-1], are
+tested along the chain (GRETA's edges between events); predicates that compare more than two events of a match need
+runs.
 
-A form of output writes only the chosen ones of all matches of a timestamp. There may be exponentially many matches, and
-a form needs few, so they are not listed. From the newest cell down, the kernel finds for each cell the next cell of its
-first continuation, in the order of docs/semantics.md, "Output": the smallest position first and, if one event may fill
-several places, the place with the first continuation. What follows a cell does not depend on what came before it, so
-these links give the first match from each start.
+A form of output chooses a few of the matches of a timestamp. There may be exponentially many, so the kernel does not
+list them. It goes from the newest cell to the oldest, and links each cell to the next cell of its first continuation,
+in the order of docs/semantics.md, "Output": smaller positions first, then smaller component numbers. The continuations
+of a cell do not depend on the cells before it, so these links give the first match from each start.
 
-Numbers are made unsigned before they are used as an index: numba checks signed ones for counting from the end.
+Indexes are converted to unsigned integers, because for signed ones numba checks whether they count from the end.
 """
 
 from __future__ import annotations
@@ -53,9 +53,10 @@ _ENDS = np.int32(-2)
 
 @helper(inline=True)
 def choose_in_graph(tables, state, events, output, points):
-    """Append the chosen matches of the timestamp. Returns the status; if it is OUTPUT_FULL, call again for the rest.
+    """Append the matches of the current timestamp that the form of output chooses. Returns the status; after
+    OUTPUT_FULL, call again for the rest.
 
-    `points`: no event lasts.
+    `points`: every event starts and ends at one time.
     """
     counters = state.counters
     while counters[GraphCounter.COMPLETED] > 0:
@@ -70,7 +71,7 @@ def choose_in_graph(tables, state, events, output, points):
 
 @helper(inline=True)
 def _choose(tables, state, events, key, output, points):
-    """Append the chosen matches of a key."""
+    """Append the matches of a key that the form of output chooses."""
     cells = state.cells
     now = state.counters[GraphCounter.LAST_TIMESTAMP]
     oldest = oldest_alive(now, tables.window)
@@ -129,8 +130,9 @@ def _choose(tables, state, events, key, output, points):
 
 @helper(inline=True)
 def _find_best(tables, state, events, key, oldest):
-    """(count, waiting): fill `best` for the cells of a key, and `starts` with the `count` cells that begin a match of
-    this timestamp, newest first. `waiting` is the earliest start of an event that begins none yet."""
+    """(count, waiting): set `best` for each cell of a key, and fill `starts` with the `count` cells that begin a match
+    of this timestamp, newest first. `waiting` is the earliest start among events that begin no match yet.
+    """
     cells = state.cells
     stages = np.uint64(tables.stage_place.size)
     last_stage = np.uint32(tables.length - 1)
@@ -181,7 +183,7 @@ def _find_best(tables, state, events, key, oldest):
 
 @helper(inline=True)
 def _best_follower(tables, state, events, cell, stage):
-    """The next cell of the first continuation from a cell; -1: none."""
+    """The cell that comes next in the first continuation of a cell; -1 if there is none."""
     cells = state.cells
     place = np.uint32(tables.stage_place[stage])
     found = _NONE
@@ -214,8 +216,9 @@ def _best_follower(tables, state, events, cell, stage):
 
 @helper
 def _comes_before(stage_place, cells, best, left, right):
-    """Whether the first continuation from one cell comes before that from another: smaller positions, then smaller
-    component numbers."""
+    """Whether the first continuation of one cell precedes that of another: by smaller positions, then by smaller
+    component numbers.
+    """
     order = np.int64(0)
     while left != right:
         if cells.event[left] != cells.event[right]:
@@ -232,7 +235,7 @@ def _comes_before(stage_place, cells, best, left, right):
 
 @helper
 def _sort_by_start(starts, scratch, count, start, event):
-    """Order cells by the starts of their events, the latest first; equal ones keep their order."""
+    """Sort cells by the starts of their events, the latest first. The sort is stable."""
     width = 1
     while width < count:
         for begin in range(0, count, 2 * width):
@@ -254,8 +257,9 @@ def _sort_by_start(starts, scratch, count, start, event):
 
 @helper(inline=True)
 def _write_path(tables, state, start, key, output):
-    """(status, slot): append the first match that begins with a cell. The slot is the one that SKIP TO names, or 0 for
-    other forms. Nothing is written unless the status is DONE."""
+    """(status, slot): append the first match that begins with a cell. `slot` holds the event that SKIP TO names; 0 for
+    other forms of output. Unless the status is DONE, nothing is written.
+    """
     cells = state.cells
     row = np.uint64(output.found[0])
     entry = np.uint64(output.found[1])
@@ -299,7 +303,7 @@ _BEGUN_FROM = np.uint8(2)
 
 
 class GraphProgress(NamedTuple):
-    """How far a call came."""
+    """Result of a call: its status, the next position to read, and the arrays, which may have grown."""
 
     status: Status
     position: int
@@ -318,8 +322,9 @@ def scan_graph(
     listed: bool = True,
     on_many: Callable[[int], None] | None = None,
 ) -> GraphProgress:
-    """Read the events in slots first to last - 1. Append the matches they complete to the output or, if not `listed`,
-    the cells that complete them. `on_many` is called before the many matches of one event are listed.
+    """Read the events in slots first to last - 1, and append the matches that they complete to the output. If not
+    `listed`, append only the last cells of these matches. Before it lists a large number of matches of one event, it
+    calls `on_many`.
 
     >>> from ouzel.engines.kleene.graph_state import new_graph_output, new_graph_state
     >>> from ouzel.engines.kleene.tables import RunPlace, build_run_tables, new_events
@@ -360,7 +365,7 @@ def _scan(
     listed: bool,
     points: bool,
 ):
-    """(status, position). An event is processed completely or, if the status is not DONE, not at all."""
+    """(status, position): read events. If the status is not DONE, the event at `position` has had no effect."""
     counters = state.counters
     length = tables.length
     stages = tables.stage_place.size
@@ -419,7 +424,7 @@ def _scan(
 
 @helper(inline=True)
 def _complete(tables, state, events, first, slot, oldest, output, listed):
-    """Append what the cells of an event complete. If the status is not DONE, nothing was appended."""
+    """Append the matches that end with the cells of an event. If the status is not DONE, nothing was appended."""
     counters = state.counters
     rows = output.found[0]
     slots = output.found[1]
@@ -453,7 +458,7 @@ def _complete(tables, state, events, first, slot, oldest, output, listed):
 
 @helper
 def _add_layers(tables, state, events, slot, place, begins, takes, oldest, measure):
-    """Add the cells of an event at a place that has a stage for each number of events."""
+    """Add the cells of an event at a place that has one stage for each number of events."""
     layer = tables.by_place[place, ByPlace.LAYER]
     base = np.int64(events.key[slot]) * tables.stage_place.size
     most = tables.by_place[place, ByPlace.MOST]
@@ -480,7 +485,8 @@ def _add_layers(tables, state, events, slot, place, begins, takes, oldest, measu
 @helper(inline=True)
 def _begun_from(tables, state, events, slot, place, oldest, measure):
     """(begin, newest): the newest cell that an event may follow when it begins a place, or STARTS, and the start of the
-    youngest run that then ends with the event."""
+    youngest run that the event then belongs to.
+    """
     edges = tables.by_place
     if place == 0:
         since = measure if tables.in_events else events.start[slot]
@@ -525,7 +531,7 @@ def _add_cell(tables, state, events, slot, place, begins, takes, oldest, measure
 
 @helper(inline=True)
 def _push_cell(state, events, base, stage, slot, begin, take, newest, proceeds):
-    """Push a cell on the chain of its stage; there must be room."""
+    """Push a cell on the chain of its stage. The arrays must have room."""
     cells = state.cells
     chain = np.uint64(base + stage)
     made = np.uint64(state.counters[GraphCounter.CELLS])
@@ -552,7 +558,7 @@ def _push_cell(state, events, base, stage, slot, begin, take, newest, proceeds):
 
 @helper(inline=True)
 def _before(cells, events, cell, slot):
-    """The newest cell, from one down, whose event ends before an event starts."""
+    """The newest cell whose event ends before another event starts, searched from `cell` down its chain."""
     start = events.start[np.uint64(slot)]
     while cell >= 0 and events.end[np.uint32(cells.event[np.uint32(cell)])] >= start:
         cell = cells.earlier[np.uint32(cell)]
@@ -561,7 +567,7 @@ def _before(cells, events, cell, slot):
 
 @helper(inline=True)
 def _newest_of(tables, state, events, top, slot, place, begins, oldest):
-    """The start of the youngest run that an event may follow, from a cell down its chain.
+    """The start of the youngest run that an event may continue, among the cells from `top` down their chain.
 
     Functions that run for every event are inlined: passing all arrays costs more than the work.
     """
@@ -584,7 +590,7 @@ def _newest_of(tables, state, events, top, slot, place, begins, oldest):
 
 @helper
 def _newest_tested(tables, state, events, top, slot, place, begins, oldest):
-    """Like `_newest_of`, but each earlier event must pass a test."""
+    """Like `_newest_of`, for edges that test the event before."""
     cells = state.cells
     newest = NEVER
     floor = earliest_end(tables, state, events, slot, place, begins)
@@ -599,7 +605,8 @@ def _newest_tested(tables, state, events, top, slot, place, begins, oldest):
 
 @helper(inline=True)
 def _give_out(tables, state, events, root, slot, oldest, output, listed):
-    """Append a root, or all matches that it completes. Returns the status; if it is not DONE, some are missing."""
+    """Append a root, or list all matches that end with it. Returns the status; if it is not DONE, matches are missing.
+    """
     rows = output.found[0]
     if listed:
         status = _list(tables, state, events, root, oldest, output)
@@ -621,9 +628,10 @@ def _give_out(tables, state, events, root, slot, oldest, output, listed):
 
 @helper
 def _list(tables, state, events, root, oldest, output):
-    """List every path from a cell back to a start within the window. No step leads to a dead end.
+    """List every path from a cell back to a start within the window. Every step is part of such a path.
 
-    If there is no room, the rest is only counted: there may be more than a limit allows, and then no room is needed.
+    When the output is full, the remaining paths are only counted, because the caller enlarges the output only if their
+    number is within the limits.
     """
     cells = state.cells
     path = state.path
@@ -746,7 +754,7 @@ def is_row_of(row: Row, events: int, is_kleene: NDArray[np.bool_]) -> bool:
 
 @helper(allocates=True)
 def _largest_cells(row):
-    """For each link the largest cell of the list from it on; undefined for a list without an end."""
+    """For each link, the largest cell in its list from this link on. Undefined if the list never ends."""
     links = row.link_cell.size
     largest = np.full(links, -1, np.int32)
     passed = np.empty(links, np.int32)

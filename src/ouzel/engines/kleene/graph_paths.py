@@ -18,8 +18,9 @@ _STARTS = np.int32(STARTS)
 
 
 class Compressed(NamedTuple):
-    """Concatenated rows. Bounds have one entry more than rows; numbers of events, cells and links count within a
-    row."""
+    """Compressed rows, concatenated. Arrays of bounds have one entry more than there are rows. Numbers of events, cells
+    and links count from 0 in each row.
+    """
 
     event_bounds: NDArray[np.int64]
     event_slot: NDArray[np.int32]
@@ -43,8 +44,9 @@ def compress_graph(
     roots: NDArray[np.int32],
     oldest: NDArray[np.int64],
 ) -> Compressed | None:
-    """The graph below the roots of each row; `oldest` is the earliest start within the window, by root. None if the
-    rows have more cells and links in total than their matches may have events."""
+    """For each row, the graph of all paths back from its roots. `oldest[i]` is the earliest start within the window of
+    `roots[i]`. None if the rows have more than `max_events` cells and links in total.
+    """
     cells = state.cells.event[: state.counters[GraphCounter.CELLS]]
     parts = _parts(tables, events, row_bounds, oldest, cells)
     rows = (_graph_row(tables, state, events, roots[p.first : p.last], p.oldest, p.lowest) for p in parts)
@@ -59,7 +61,7 @@ def compress_runs(
     nodes: NDArray[np.int32],
     oldest: NDArray[np.int64],
 ) -> Compressed | None:
-    """The same for matches of runs, single or merged."""
+    """The graphs of matches that runs have found, merged or not; see `compress_graph`."""
     nodes_used = state.arena.event[: state.counters[Counter.NODES]]
     parts = _parts(tables, events, row_bounds, oldest, nodes_used)
     merge = bool(tables.merge)
@@ -68,8 +70,9 @@ def compress_runs(
 
 
 class _Part(NamedTuple):
-    """Roots of a row with the same window. Windows in events end at the event itself, so simultaneous events of one row
-    have different windows."""
+    """Roots of one row that have the same window. A row has several parts if the window counts events, because it then
+    ends at each event, even among simultaneous ones.
+    """
 
     row: int
     first: int
@@ -83,7 +86,7 @@ _Row: TypeAlias = tuple[NDArray[np.int32], ...]
 
 
 def _within(tables: RunTables, parts: list[_Part], rows: Iterable[_Row]) -> Compressed | None:
-    """The graphs of all parts, unless they are too large in total."""
+    """The graphs of all parts as compressed rows; None if they are too large in total."""
     found: list[_Row] = []
     size = 0
     for row in rows:
@@ -101,8 +104,9 @@ def _parts(
     oldest: NDArray[np.int64],
     slots: NDArray[np.int32],
 ) -> list[_Part]:
-    """The parts of all rows. `slots` has the events of cells or nodes: a part marks the ones it reaches, because a
-    stream may be much longer than a window."""
+    """The parts of all rows. `slots` are the events of cells or nodes. Each part stores the first of them that it can
+    reach, because a stream may be much longer than a window.
+    """
     begins = np.append(True, oldest[1:] != oldest[:-1])
     begins[bounds[:-1]] = True
     firsts = np.flatnonzero(begins)
@@ -114,7 +118,7 @@ def _parts(
 
 
 def _rows_of_parts(parts: list[_Part], found: list[_Row]) -> list[_Row]:
-    """The graphs of the parts of a row, joined to one."""
+    """The graphs of rows, each joined from the graphs of its parts."""
     rows: list[_Row] = []
     for number, row in enumerate(found):
         if number and parts[number].row == parts[number - 1].row:
@@ -228,7 +232,7 @@ def _graph_row(
 
 @helper(allocates=True)
 def _reachable(tables, state, events, roots, oldest, low):
-    """The cells on some path from a root to a start within the window, in stream order, from `low` on."""
+    """The cells that are on a path from a root to a start within the window, numbered from `low`, in stream order."""
     cells = state.cells
     highest = roots.max()
     is_in = np.zeros(highest + 1 - low, np.bool_)
@@ -271,7 +275,7 @@ def _reachable(tables, state, events, roots, oldest, low):
 
 @helper(allocates=True)
 def _marked(is_in, low, numbers):
-    """The marked numbers from `low` on, written to `numbers`."""
+    """Write the marked numbers, from `low` on, to `numbers`."""
     count = 0
     for mark in range(is_in.size):
         if is_in[mark]:
@@ -282,7 +286,7 @@ def _marked(is_in, low, numbers):
 
 @helper(inline=True, allocates=True)
 def _next_live(cells, number, lowest, link, oldest):
-    """The first cell from one down its chain that is in the row, by its number there; -1 if there is none."""
+    """The number in the row of the first cell, from `number` down its chain, that is part of the row; -1 if none is."""
     while link >= lowest and cells.reach[link] >= oldest:
         if number[link - lowest] >= 0 and cells.newest[link] >= oldest:
             return number[link - lowest]
@@ -349,7 +353,7 @@ def _runs_row(merged: bool, arena: Arena, matches: NDArray[np.int32], oldest: in
 
 @helper(allocates=True)
 def _reachable_nodes(merged, arena, matches, oldest, low):
-    """The nodes on some path from a match to a start within the window, in stream order, from `low` on."""
+    """The nodes that are on a path from a match to a start within the window, numbered from `low`, in stream order."""
     highest = matches.max()
     is_in = np.zeros(highest + 1 - low, np.bool_)
     waiting = np.empty(highest + 1 - low, np.int32)
@@ -409,7 +413,7 @@ def rows_of(graph: Compressed) -> list[Row]:
 
 
 def paths_to_cells(row: Row) -> list[int]:
-    """For each cell the number of paths to it from a start. Exact for any number.
+    """For each cell, the number of paths to it from a start, as exact integers.
 
     >>> a, b = np.array([0, 1], np.int32), np.array([-1, -1], np.int32)
     >>> row = Row(a, a, np.array([STARTS, 0], np.int32), b, a[:1], b[:1], a[1:])
@@ -455,8 +459,9 @@ def count_matches(row: Row) -> int:
 
 
 def _count_long(row: Row) -> int:
-    """The same with integers of any length. A count is dropped when it is no longer needed: the counts of all cells
-    would take memory that is quadratic in their number."""
+    """`count_matches` with integers of any length. It drops each cell's count after its last use, because all counts
+    together would need memory quadratic in the number of cells.
+    """
     begin, take = row.cell_begin.tolist(), row.cell_take.tolist()
     link_cell, link_next = row.link_cell.tolist(), row.link_next.tolist()
     links = len(link_cell)
@@ -501,7 +506,7 @@ def _count_long(row: Row) -> int:
 
 @kernel(allocates=True)
 def _count(row: Row):
-    """(counts by cell, whether they and their sums fit 64 bits)."""
+    """(counts by cell, fits): the number of paths to each cell, and whether all counts and their sums fit 64 bits."""
     cells = row.cell_begin.size
     counts = np.zeros(cells, np.uint64)
     sums = np.zeros(row.link_cell.size, np.uint64)
@@ -537,14 +542,16 @@ def _count(row: Row):
 
 
 class Listed(NamedTuple):
-    """Matches as cells; match k begins at `bounds[k]`."""
+    """Matches as cells: those of match k are between `bounds[k]` and `bounds[k + 1]`."""
 
     bounds: NDArray[np.int64]
     cells: NDArray[np.int32]
 
 
 class ListedEvents(NamedTuple):
-    """Matches as events, by place: where those of each match begin, and all of them, match by match."""
+    """Matches as events. For each place of the pattern: where the events of each match begin, and all events, match by
+    match.
+    """
 
     bounds: NDArray[np.int64]  # [place, match]; one more than there are matches
     rows: list[NDArray[np.int32]]  # by place
@@ -591,11 +598,11 @@ def events_of(row: Row, listed: Listed, places: int, base: int) -> ListedEvents:
 
 @kernel(allocates=True)
 def _list(row: Row, begins: NDArray[np.int32], limit: int, capacity: int, firsts: NDArray[np.int64], base: int):
-    """(bounds, rows, whether the room was enough): a walk forward in which every step leads to a root. The events of a
-    place are between two of `firsts`.
+    """(bounds, rows, fits): list matches by a walk forward from the starts, in which every step leads to a root. The
+    events of place p are between `firsts[p]` and `firsts[p + 1]`. `fits`: the output was large enough.
 
-    Numbers are made unsigned before they are used as an index: numba checks signed ones for counting from the end at
-    every access.
+    Indexes are converted to unsigned integers, because for signed ones numba checks at every access whether they count
+    from the end.
     """
     first_follower, followers = _followers(row)
     count = row.cell_begin.size
@@ -657,7 +664,7 @@ def _list(row: Row, begins: NDArray[np.int32], limit: int, capacity: int, firsts
 
 @helper(allocates=True)
 def _followers(row):
-    """The cells that may follow each cell, in order."""
+    """For each cell, the cells that may come next, in order."""
     count = row.cell_begin.size
     first = np.zeros(count + 1, np.int64)
     for round in range(2):

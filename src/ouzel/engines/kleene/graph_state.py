@@ -1,9 +1,10 @@
-"""The cells and edges of the graph kernel: its memory between calls, the matches or roots that it finds, and whether an
-event may come next after a cell.
+"""The cells and edges of the graph kernel: its state between calls, the matches or roots that it finds, and whether an
+event may come directly after a cell.
 
-A *cell* is an event at a place. The cells of a place and partition form a chain, newest first. So a cell needs no list
-of its predecessors: they are the chain from some cell down. (CORE's enumerable compact sets have union nodes for that;
-here the chain is the union.) The tables of the run kernel describe a query.
+A *cell* is an event at a place. The cells of a place and partition form a chain, newest first. A cell needs no list of
+its predecessors, because these are the lower part of one chain, and a pointer to its top is enough. (CORE's enumerable
+compact sets have union nodes for that; here the chain is the union.) `RunTables` describe the query, as for the run
+kernel.
 
 More exactly, a cell belongs to a *stage*. A place has one stage, with its own number. A place with at most m events
 also has a stage for each number of events from 1 to m - 1. Cells in these stages can take more events; cells in the
@@ -32,7 +33,7 @@ STARTS = -2
 
 
 class GraphCounter(IntEnum):
-    """Places in `GraphState.counters`."""
+    """Indexes into `GraphState.counters`."""
 
     CELLS = 0
     LAST_TIMESTAMP = 1  # the tick of the latest matches
@@ -112,7 +113,7 @@ class GraphState(NamedTuple):
 def new_graph_state(
     tables: RunTables, references: int, key_capacity: int = 1, *, number_slots: Sequence[int] = ()
 ) -> GraphState:
-    """The state before the first event. `number_slots` as in `new_run_state`."""
+    """The state before the first event. For `number_slots` see `new_run_state`."""
     empty = np.empty(0, np.int32)
     stages = len(tables.stage_place)
     bound = np.zeros(max(references, 1), np.int32)
@@ -162,8 +163,9 @@ def reserve_graph(tables: RunTables, state: GraphState, slots: int, keys: int) -
 
 
 def cells_per_event(tables: RunTables) -> int:
-    """The largest number of cells of an event: one at each stage, and at the last stage of a place one for each
-    length."""
+    """The largest number of cells that one event may become: one for each stage, and at the last stage of a place one
+    for each length.
+    """
     return 2 * len(tables.stage_place)
 
 
@@ -188,7 +190,7 @@ def reserve_cells(tables: RunTables, state: GraphState, count: int) -> GraphStat
 
 
 class GraphOutput(NamedTuple):
-    """Matches, listed, or with OUTPUT COMPRESSED the cells that complete them.
+    """Matches as slots of events or, with OUTPUT COMPRESSED, only the last cells of matches.
 
     `found[0]` counts the rows, `found[1]` the slots in use; `found[2]` and `found[3]` are the numbers with enough room.
     """
@@ -215,7 +217,7 @@ def new_graph_output(tables: RunTables, rows: int = 1024, slots: int = 8192) -> 
 
 
 def larger_graph_output(output: GraphOutput) -> GraphOutput:
-    """Twice the room, or as much as is known to be needed, with the current content."""
+    """The same output with twice the capacity, or with as much as is known to be needed."""
     rows = max(2 * len(output.end), int(output.found[2]))
     slots = max(2 * len(output.slots), int(output.found[3]))
     return GraphOutput(
@@ -237,8 +239,10 @@ def drop_expired(
     position_counts: NDArray[np.int64],
     needed: NDArray[np.bool_],
 ):
-    """For windows in events: drop the cells from which no future match can start, given the window of the next event of
-    their partition (`position_counts`, by key), and mark the slots of all others as needed."""
+    """For windows in events: drop the cells that can be in no future match, and mark the slots of the others in
+    `needed`. A cell is dropped if it is outside the window of the next event of its key, which has position
+    `position_counts[key]`.
+    """
     cells = state.cells
     count = state.counters[GraphCounter.CELLS]
     renamed = np.empty(count, np.int32)
@@ -272,15 +276,16 @@ def drop_expired(
 
 @kernel(allocates=True)
 def renumber_cells(state: GraphState, renamed: NDArray[np.int32]):
-    """Slots have new numbers."""
+    """Give the slots of cells their new numbers, `renamed[slot]`."""
     for cell in range(state.counters[GraphCounter.CELLS]):
         state.cells.event[cell] = renamed[state.cells.event[cell]]
 
 
 @kernel
 def drop_cells(tables: RunTables, state: GraphState, dead: int, used: int):
-    """Drop the cells of the `dead` oldest slots after the kernel's own; the rest of the `used` ones have moved down by
-    as many."""
+    """Drop the cells of the `dead` oldest slots, which follow the kernel's own slots. The other slots, out of `used`
+    ones, have moved down by `dead`.
+    """
     cells = state.cells
     count = state.counters[GraphCounter.CELLS]
     first = 0
@@ -306,7 +311,7 @@ def drop_cells(tables: RunTables, state: GraphState, dead: int, used: int):
 
 @kernel
 def rekey_chains(tables: RunTables, state: GraphState, renamed: NDArray[np.int32]):
-    """Move chains, marks and negative events to new keys: `renamed[key]`, never a larger one, -1: dropped."""
+    """Move chains, marks and negative events to new keys. `renamed[key]` is at most `key`; -1 drops the key."""
     stages = tables.stage_place.size
     negatives = tables.negatives
     for key in range(min(state.head.size // stages, renamed.size)):
@@ -333,13 +338,13 @@ _EVERY_KEY = EVERY_KEY
 
 @helper(inline=True)
 def is_tested(tables, place, begins):
-    """Whether an edge into a place tests the event before: then not every cell of a chain may be followed."""
+    """Whether an edge into a place compares the event with the one before it, so that it may follow only some cells."""
     return (begins and tables.by_place[place, ByPlace.NEGATED] != 0) or compares(tables, place, begins)
 
 
 @helper(inline=True)
 def compares(tables, place, begins):
-    """Whether an edge into a place needs `may_follow`, in addition to `earliest_end`."""
+    """Whether `earliest_end` alone does not decide which cells an event may follow, so that each needs `may_follow`."""
     by_edge = tables.by_edge
     edge = tables.by_place[place, ByPlace.BEGIN] if begins else tables.by_place[place, ByPlace.TAKE]
     if by_edge[edge, ByEdge.FIRST_TEST] < by_edge[edge + 1, ByEdge.FIRST_TEST]:
@@ -354,9 +359,9 @@ def compares(tables, place, begins):
 
 @helper(inline=True)
 def earliest_end(tables, state, events, slot, place, begins):
-    """The earliest end of a cell that an event may follow: no negative event is in between.
+    """The earliest end of a cell such that no negative event is between it and an event.
 
-    This covers the negative components that no condition compares with other events.
+    Only for negative components that no condition compares with other events.
     """
     floor = NEVER
     if not begins or not tables.by_place[place, ByPlace.NEGATED]:
@@ -379,7 +384,7 @@ def earliest_end(tables, state, events, slot, place, begins):
 
 @helper
 def _is_forbidden(tables, state, events, cell, slot, place):
-    """Whether a negative event between a cell and an event satisfies the conditions that name it."""
+    """Whether some negative event between a cell and an event satisfies all conditions on that negative component."""
     behind = events.end[state.cells.event[cell]]
     for negative in range(tables.negatives):
         edge = tables.by_negative[negative, ByNegative.EDGE]
@@ -426,7 +431,7 @@ def may_follow(tables, state, events, cell, slot, place, begins):
 
 @helper(inline=True)
 def bind_all(tables, state, events, edge, slot, count):
-    """Bind an event, and the number of events of its place, for the tests of an edge."""
+    """Set the references of a proceed edge: the event, and the number of events at its place."""
     for load in range(tables.by_edge[edge, ByEdge.FIRST_LOAD], tables.by_edge[edge + 1, ByEdge.FIRST_LOAD]):
         target = tables.loads[load, ByLoad.TARGET]
         if tables.loads[load, ByLoad.SOURCE] == Source.NUMBER:

@@ -1,4 +1,4 @@
-"""The two kernels behind one door: runs one by one, and the graph that shares them. The operator feeds either."""
+"""One interface for two kernels: runs, which keep each partial match, and the graph, which shares them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from ouzel.runtime.snapshot import Reader, Writer
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Matches by the slots of their events: the number at each place, and all slots concatenated."""
+    """Matches as slots of events: the number of events at each place of the pattern, and all slots concatenated."""
 
     ends: np.ndarray
     keys: np.ndarray
@@ -69,15 +69,15 @@ class FoundCompressed:
 
 
 class Kernel(Protocol):
-    """What an operator asks of a kernel."""
+    """The interface of a kernel for its operator."""
 
     @property
     def deadline(self) -> int | None:
-        """The tick after which a waiting match may be returned."""
+        """The tick after which some match that waits for a negated end is complete; None if none waits."""
 
     @property
     def room(self) -> int:
-        """A lower bound of the events without an answer that may come before a limit must be checked."""
+        """A lower bound of the events that can be read without returning matches before a limit must be checked."""
 
     @property
     def statistics(self) -> dict[str, int]:
@@ -87,7 +87,7 @@ class Kernel(Protocol):
         """Read the events in slots first to last - 1, whose keys are below `keys`."""
 
     def release(self, events: RunEvents, until: int) -> None:
-        """No event at or before a tick can come any more."""
+        """Complete waiting matches, given that no event at or before `until` can come any more."""
 
     def take(self, events: RunEvents) -> Found | Status | None:
         """The matches since the last call, or the limit that they exceed."""
@@ -96,26 +96,27 @@ class Kernel(Protocol):
         """The matches since the last call, compressed, or the limit that they exceed."""
 
     def sweep(self, oldest_start: int, counts: np.ndarray) -> None:
-        """Drop partial matches that started before a tick."""
+        """Drop partial matches that started before tick `oldest_start`."""
 
     def sweep_positions(self, events: RunEvents, counts: np.ndarray, used: int) -> np.ndarray:
-        """Drop expired partial matches if the window counts events. `counts` has the next position of each key. Returns
-        which slots are still needed."""
+        """For windows that count events: drop expired partial matches, and return which slots are still needed.
+        `counts[key]` is the position of the next event of a key.
+        """
 
     def renumber(self, events: RunEvents, needed: np.ndarray, renamed: np.ndarray) -> None:
-        """Renumber the slots of events, after those that are not needed were removed."""
+        """Give slots new numbers after those not `needed` were removed."""
 
     def drop_front(self, dead: int, used: int) -> None:
         """Adjust to the removal of the `dead` oldest events: all others have moved down by as many slots."""
 
     def rekey(self, renamed: np.ndarray) -> None:
-        """Keys have new codes."""
+        """Replace keys by `renamed[key]`."""
 
     def recode(self, test: int, renamed: np.ndarray) -> None:
-        """Values of an [attr] test have new codes, for a test whose attribute some type lacks."""
+        """Replace the values of an [attr] test by `renamed[value]`. Only for attributes that some type lacks."""
 
     def marked_keys(self, after: int) -> np.ndarray:
-        """Keys with a mark of a match that ended after a tick."""
+        """The keys whose mark is after a tick. A mark is what new matches of a key must start after."""
 
     def dump(self, writer: Writer) -> dict[str, Any]:
         """Store everything."""
@@ -125,7 +126,7 @@ class Kernel(Protocol):
 
 
 class RunsKernel:
-    """Single runs (NFA^b)."""
+    """Keeps each partial match as a run of NFA^b."""
 
     def __init__(
         self,
@@ -180,7 +181,9 @@ class RunsKernel:
             self._state, self._output = progress.state, progress.output
 
     def _may_write_out(self, moment: int) -> bool:
-        """Whether the matches so far hold nodes that can be freed: all timestamps before the current one."""
+        """Whether the matches found so far are all of earlier timestamps, so that their nodes can be freed once they
+        are written.
+        """
         count = int(self._output.written[0])
         return self._listed and count > 0 and int(self._output.end[count - 1]) < moment
 
@@ -199,7 +202,7 @@ class RunsKernel:
         return _joined(parts) if any(len(part.ends) for part in parts) else None
 
     def _written_out(self, events: RunEvents) -> Found | Status:
-        """The matches of the output, which is then empty."""
+        """The matches of the output, by slots. Empties the output."""
         if self._tables.late and (self._state.negative_head >= 0).any():
             return self._allowed(events)
         expanded = expand_matches(self._tables, self._state, self._output)
@@ -210,7 +213,9 @@ class RunsKernel:
         return Found(ends, keys, expanded.lengths, expanded.slots)
 
     def _allowed(self, events: RunEvents) -> Found | Status:
-        """The same if negation is still to be checked: in pieces of as many matches as a timestamp may have."""
+        """Like `_written_out`, without the matches that negation forbids. It expands as many matches at once as a
+        timestamp may have.
+        """
         limit = min(self._limits.max_matches_per_timestamp, NO_LIMIT)
         parts: list[Found] = []
         open_rows = [(0, int(self._output.written[0]))]
@@ -316,7 +321,7 @@ _PLAIN = ("key_head", "key_runs", "key_oldest", "key_mark", "started", "negative
 
 
 class GraphKernel:
-    """All partial matches in one graph."""
+    """Keeps all partial matches in one graph."""
 
     def __init__(
         self,
@@ -360,7 +365,7 @@ class GraphKernel:
         return progress.status
 
     def release(self, events: RunEvents, until: int) -> None:
-        """Nothing waits here."""
+        """Do nothing: in a graph no match waits."""
 
     def take(self, events: RunEvents) -> Found | Status | None:
         rows, used = self._output.found[:2].tolist()
@@ -385,7 +390,7 @@ class GraphKernel:
         return Status.LENGTH_LIMIT if graph is None else FoundCompressed(ends, keys, graph)
 
     def sweep(self, oldest_start: int, counts: np.ndarray) -> None:
-        """Cells are dropped with their events."""
+        """Do nothing: cells are dropped with their events."""
 
     def sweep_positions(self, events: RunEvents, counts: np.ndarray, used: int) -> np.ndarray:
         needed = _own_slots(self._tables, used)
@@ -402,7 +407,7 @@ class GraphKernel:
         rekey_chains(self._tables, self._state, renamed)
 
     def recode(self, test: int, renamed: np.ndarray) -> None:
-        """Cells have no codes: such tests need runs."""
+        """Do nothing: cells store no codes, because queries with such tests use runs."""
 
     def marked_keys(self, after: int) -> np.ndarray:
         return np.flatnonzero(self._state.key_mark > after)
@@ -428,7 +433,7 @@ _GRAPH_PLAIN = ("head", "counters", "key_mark", "started", "negative_head", "lin
 
 
 def _own_slots(tables: RunTables, used: int) -> np.ndarray:
-    """The kernel's own slots among these."""
+    """Which of the first `used` slots are reserved for the kernel."""
     return np.arange(used) < tables.reserved
 
 

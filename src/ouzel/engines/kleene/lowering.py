@@ -1,8 +1,8 @@
-"""Lowering a run plan: its conjuncts as tests on the edges of NFA^b, over references, registers and lanes.
+"""Lowers a run plan: its conjuncts become tests on the edges of NFA^b, which read references, registers and lanes.
 
-A *reference* is an event, or a number that a run keeps, as a test names it: v[1], v[i], v[i-1], the event with the
-largest x so far. The kernel sets the references of a test before the test. Lanes belong to events, not to references,
-so all references to events of one component share them.
+A *reference* is what a test reads: an event (v[1], v[i], v[i-1], or the event with the largest x so far) or a number
+that a run keeps. The kernel sets the references of a test before it tests. Lanes belong to events, so all references to
+events of one component use the same lanes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _HOLDS_SLOT = {"first": Function.FIRST, "last": Function.LAST, "min": Function.L
 
 @dataclass(frozen=True, slots=True)
 class Running(Length):
-    """A number that a run keeps, in a lane of its reference's own slot."""
+    """A number that a run keeps. Before a test it is written into a lane, at a slot that belongs to its reference."""
 
     row: int
     floating: bool
@@ -60,7 +60,7 @@ class Running(Length):
 
 @dataclass(slots=True)
 class RunLanes(Lanes):
-    """Lanes of events. Every lane has its own row, for all components."""
+    """The lanes of events. Each lane has its own row, which all components share."""
 
     # For each reference to an event, the component of that event.
     owners: dict[int, int] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class RunLanes(Lanes):
 
 @dataclass(frozen=True, slots=True)
 class RunLowered:
-    """A plan in the form of the run kernel."""
+    """The arrays' contents for the run kernel: lanes, references, registers and tests of a plan."""
 
     places: tuple[RunPlace, ...]
     negatives: tuple[RunNegative, ...]
@@ -96,7 +96,7 @@ class RunLowered:
 
     @property
     def reserved_slots(self) -> int:
-        """The slot of the null event, and those for numbers."""
+        """The number of slots that the kernel uses itself: one for the null event, and one for each number."""
         return 1 + sum(slot >= 0 for slot in self.number_slots)
 
 
@@ -183,7 +183,9 @@ class _Lowering:
     # ── Tests ──────────────────────────────────────────────────────────────────────────────────────
 
     def _test(self, conjunct: Conjunct, place: int, edge: Edge | None) -> RunTest:
-        """A conjunct as tested on an edge of a place; without an edge: on a complete match and a negative event."""
+        """A conjunct as a test on an edge of a place. With no edge, the test is on a complete match and a negative
+        event.
+        """
         rewriting = _Rewriting(self, self._query, self._place, place, edge)
         try:
             comparisons = [rewriting.rewritten(comparison) for comparison in conjunct.comparisons]
@@ -214,7 +216,7 @@ class _Lowering:
         return self._event_reference(component, "negative")
 
     def chosen_event(self, aggregation: Aggregation) -> tuple[int, Load]:
-        """The event that min, max, first or last chooses, and its load."""
+        """The reference to the event that min, max, first or last chooses, and the load that sets it."""
         assert aggregation.operand is not None
         place = self._place[aggregation.component]
         ordered = aggregation.function in ("min", "max")
@@ -227,7 +229,7 @@ class _Lowering:
         return reference, Load(Source.SLOT, place, reference, register)
 
     def number(self, part: Length | Aggregation) -> tuple[Running, Load]:
-        """A length or an aggregate that is a number, and its load."""
+        """The lane of a length or of an aggregate that is a number, and the load that sets it."""
         place = self._place[part.component]
         scope = part.scope if isinstance(part, Aggregation) else Scope.ALL
         lane: Lane | None = None
@@ -251,7 +253,7 @@ class _Lowering:
 
 
 class _Rewriting:
-    """One conjunct with references in place of its events, and the loads of these."""
+    """Rewrites one conjunct: references replace its events, and the loads that set them are collected."""
 
     def __init__(
         self, lowering: _Lowering, query: BoundQuery, places: dict[int, int], place: int, edge: Edge | None
@@ -303,7 +305,7 @@ class _Rewriting:
         return reference
 
     def _add(self, load: Load, component: int, before: bool) -> None:
-        """A load over the events before v[i], or over all of them."""
+        """Collect a load of an aggregate: over the events before v[i] if `before`, otherwise over all of them."""
         place = self._places[component]
         if before and not (place == self._place and self._edge is Edge.TAKE):
             self._iterate(component, place)
@@ -317,12 +319,12 @@ class _Rewriting:
 
 
 def _seen_as(expression: Bound, component: int, at: At) -> Bound:
-    """An expression over one event, with another component number for the event."""
+    """An expression over one event, with another component number."""
     return replaced(expression, lambda reference: replace(reference, component=component, at=at))
 
 
 def lane_specs(lowered: RunLowered) -> Iterable[tuple[LaneSpec, int, bool]]:
-    """Every lane of events with its row, and whether it is a float64 one."""
+    """(lane, row, is float64) of every lane of events."""
     for row, spec in enumerate(lowered.lanes.int_specs):
         yield spec, row, False
     for row, spec in enumerate(lowered.lanes.float_specs):

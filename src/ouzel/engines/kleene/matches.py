@@ -1,4 +1,6 @@
-"""Complete runs: negation, waiting for a negated end, the forms of output, and listing matches."""
+"""Complete runs: tests negation, holds matches until a negated end has passed, applies the forms of output, and lists
+matches.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ _FEW = 8
 
 @helper(inline=True)
 def finish(tables, state, events, node, first_slot, key, slot, oldest, output):
-    """The last place is bound: a match, if its proceed edge holds and no negative event forbids it."""
+    """Handle a run whose last place is bound: add a match, if its proceed edge holds and no negative event forbids it.
+    """
     counters = state.counters
     if state.arena.proceeds[np.uint32(node)] == 0:
         return
@@ -60,7 +63,7 @@ def limit_passed(tables, counters):
 
 @helper
 def push_negatives(tables, state, events, slot, roles):
-    """Push an event on the stacks of the negatives that it may be."""
+    """Push an event on the stack of each negative component that it may fill."""
     for negative in range(tables.negatives):
         if (roles >> np.uint64(2 * tables.length + negative)) & np.uint64(1):
             stack = np.int64(events.key[slot]) * tables.negatives + negative
@@ -69,7 +72,7 @@ def push_negatives(tables, state, events, slot, roles):
 
 @helper
 def _forbidden_inside(tables, state, events, node, key):
-    """Whether an event of a negative before the last place forbids the match that ends with a node."""
+    """Whether a negative event that comes before the last place forbids the match that ends with a node."""
     for negative in range(tables.negatives):
         if tables.by_negative[negative, ByNegative.BEFORE] < tables.length and _forbids(
             tables, state, events, node, key, negative
@@ -80,7 +83,7 @@ def _forbidden_inside(tables, state, events, node, key):
 
 @helper
 def _forbids(tables, state, events, node, key, negative):
-    """Whether an event of a negative is in its interval and satisfies every conjunct that names it."""
+    """Whether some event of a negative component is in its interval and satisfies all conjuncts on it."""
     node_event = state.arena.event
     node_first = state.arena.first
     start = events.start
@@ -117,7 +120,7 @@ def _forbids(tables, state, events, node, key, negative):
 
 @helper
 def _satisfies(tables, state, events, node, negative, candidate):
-    """Whether a negative event passes the tests that name it, for the match at the anchors."""
+    """Whether a negative event passes its component's tests against the match whose nodes are the anchors."""
     for test in range(tables.codes):
         code = events.codes[test, candidate]
         common = state.arena.codes[node, test]
@@ -130,7 +133,9 @@ def _satisfies(tables, state, events, node, negative, candidate):
 def allowed_matches(
     tables: RunTables, state: RunState, events: RunEvents, expanded: Expanded, output: RunOutput
 ) -> NDArray[np.bool_]:
-    """For each expanded match whether negation allows it, if `tables.late` has left that open."""
+    """For each expanded match, whether negation allows it. Needed with `tables.late`, because the kernel has then not
+    tested negation.
+    """
     allowed = np.ones(len(expanded.row), np.bool_)
     bounds = np.zeros(tables.length + 1, np.int64)
     _mark_forbidden(tables, state, events, expanded.lengths, expanded.slots, output.key[expanded.row], bounds, allowed)
@@ -161,7 +166,7 @@ def _mark_forbidden(
 
 @helper
 def _forbids_slots(tables, state, events, slots, bounds, key, negative):
-    """Like `_forbids`, for a listed match: the slots of each place begin at its bound."""
+    """Like `_forbids`, for a match given as slots: place p has those from `bounds[p]` on."""
     after = tables.by_negative[negative, ByNegative.AFTER]
     until = tables.by_negative[negative, ByNegative.BEFORE]
     across = tables.by_negative[negative, ByNegative.ACROSS]
@@ -199,7 +204,7 @@ def _forbids_slots(tables, state, events, slots, bounds, key, negative):
 
 @helper
 def _load_slots(tables, bound, slots, bounds, edge):
-    """Set the references that the tests of an edge need from the slots of a match."""
+    """Set the references that the tests of an edge read, from the slots of a match."""
     loads = tables.loads
     for load in range(tables.by_edge[edge, ByEdge.FIRST_LOAD], tables.by_edge[edge + 1, ByEdge.FIRST_LOAD]):
         place = loads[load, ByLoad.PLACE]
@@ -212,7 +217,7 @@ def _load_slots(tables, bound, slots, bounds, edge):
 
 @helper
 def _push_waiting(state, deadline, node, key):
-    """Push a match on the heap of waiting ones; there must be room."""
+    """Push a match on the heap of matches that wait for a deadline. The heap must have room."""
     waiting = state.waiting
     place = state.counters[Counter.WAITING]
     state.counters[Counter.WAITING] = place + 1
@@ -254,7 +259,9 @@ def _pop_waiting(state):
 
 @helper
 def release_until(tables, state, events, until, output):
-    """Append the waiting matches whose deadline has passed and that no negative event forbids. Returns the status."""
+    """Append the waiting matches whose deadline has passed, except those that a negative event forbids. Returns the
+    status.
+    """
     waiting = state.waiting
     count = output.written
     while state.counters[Counter.WAITING] > 0 and waiting.deadline[0] <= until:
@@ -284,7 +291,9 @@ def release_until(tables, state, events, until, output):
 
 @kernel(allocates=True)
 def release_in_form(tables: RunTables, state: RunState, events: RunEvents, until: int, output: RunOutput):
-    """The same; the form of output chooses among the matches of each timestamp before the next one is released."""
+    """Like `release_until`, with a form of output: it chooses among the matches of one timestamp before the next is
+    released.
+    """
     status = release_until(tables, state, events, until, output)
     while status == Status.UNCHOSEN:
         choose_matches(tables, state, events, output)
@@ -299,8 +308,9 @@ def release_in_form(tables: RunTables, state: RunState, events: RunEvents, until
 
 @helper(inline=True)
 def choose_before(tables, state, events, output, now):
-    """Before an event at a tick is read, let the form of output choose among the matches of an earlier timestamp.
-    Returns whether that is done: many matches are left to `choose_matches`, which allocates."""
+    """Apply the form of output to the matches of an earlier timestamp, before an event at tick `now` is read. Returns
+    False if there are too many of them: then call `choose_matches`, which allocates.
+    """
     first = state.counters[Counter.CHOSEN]
     if output.written[0] == first or output.end[first] == now:
         return True
@@ -309,7 +319,7 @@ def choose_before(tables, state, events, output, now):
 
 @helper(inline=True)
 def _choose_if_few(tables, state, events, output):
-    """Whether there were few enough matches to choose among at once."""
+    """Apply the form of output to the matches, if they are few. Returns whether they were."""
     if output.written[0] - state.counters[Counter.CHOSEN] > _FEW:
         return False
     _choose_few(
@@ -356,8 +366,9 @@ def _choose_few(
     ends,
     written,
 ):
-    """`choose_matches` for a few matches, sorted in place. It is called for most timestamps: passing all arrays would
-    cost more than the work."""
+    """Like `choose_matches`, for few matches, which are sorted in place. It gets single arrays, because it runs for
+    most timestamps and passing all of them costs more than the work.
+    """
     first = counters[Counter.CHOSEN]
     last = written[0]
     for row in range(first + 1, last):
@@ -403,7 +414,7 @@ def _choose_few(
 
 @helper(inline=True)
 def _starts_before(start, left, right):
-    """The order of matches by the slots of their first events."""
+    """Order matches by the slots of their first events."""
     if start[left] != start[right]:
         return start[left] < start[right]
     return left < right
@@ -411,7 +422,7 @@ def _starts_before(start, left, right):
 
 @helper
 def _goes_before(node_event, node_parent, node_place, left_path, right_path, left, right):
-    """The order of matches that start with the same event: smaller positions, then smaller component numbers."""
+    """Order matches with the same first event: by smaller positions, then by smaller component numbers."""
     left_length = 0
     while left >= 0:
         left_path[left_length] = left
@@ -437,7 +448,7 @@ def _goes_before(node_event, node_parent, node_place, left_path, right_path, lef
 
 @helper(inline=True)
 def _skip_target(form, form_place, last_place, node_event, node_parent, node_first, node):
-    """The slot that SKIP TO names in the match that ends with a node."""
+    """The slot of the event that SKIP TO names in the match that ends with a node."""
     for _ in range(last_place - form_place):
         node = node_parent[node_first[node]]
     return np.int64(node_event[node_first[node] if form == Form.SKIP_TO_FIRST else node])
@@ -445,8 +456,9 @@ def _skip_target(form, form_place, last_place, node_event, node_parent, node_fir
 
 @helper(inline=True)
 def _is_chosen(form, start, started, key_mark, first_slot, key, end, target):
-    """Whether the form of output chooses a match, given all matches before it; if so, the choice is stored for those
-    after it."""
+    """Whether the form of output chooses a match after it has decided on all earlier ones. A chosen match is recorded,
+    because it excludes later ones.
+    """
     if form == Form.FIRST:
         passes = started[first_slot] == 0
         started[first_slot] = 1
@@ -464,7 +476,7 @@ def _is_chosen(form, start, started, key_mark, first_slot, key, end, target):
 
 @helper(inline=True)
 def is_unwanted(tables, state, events, first_slot, key):
-    """Whether the form of output can no longer choose a match that starts with this event."""
+    """Whether the form of output can choose no more matches that start with this event."""
     if tables.form == Form.ALL:
         return False
     if tables.form == Form.NON_OVERLAPPING:
@@ -476,7 +488,7 @@ def is_unwanted(tables, state, events, first_slot, key):
 
 @helper(allocates=True)
 def choose_matches(tables, state, events, output):
-    """Choose among the matches of a timestamp by the form of output. Earlier matches are already chosen."""
+    """Apply the form of output to the matches of one timestamp. Those of earlier timestamps must be done."""
     first = state.counters[Counter.CHOSEN]
     last = output.written[0]
     if tables.form == Form.ALL or first == last:
@@ -537,8 +549,9 @@ def choose_matches(tables, state, events, output):
 
 @helper(allocates=True)
 def _written_out(tables, state, output, first, wanted, bounds):
-    """(slots, places): the events of some matches, concatenated, each between two of `bounds`; none if they are too
-    many, which the last of `bounds` shows."""
+    """(slots, places): the events of some matches, concatenated; those of match k are from `bounds[k]` to `bounds[k +
+    1]`. If they are too many, none are written, and the last bound gives their number.
+    """
     node_event = state.arena.event
     node_parent = state.arena.parent
     for number in range(wanted.size):
@@ -566,7 +579,7 @@ def _written_out(tables, state, output, first, wanted, bounds):
 
 @helper(allocates=True)
 def _comes_before(events, output, first, bounds, slots, places, left, right):
-    """Whether one match comes before another: by key, then start, then positions one by one, then component numbers."""
+    """Whether one match comes before another: by key, start, positions in turn, and component numbers."""
     left_key = output.key[first + left]
     right_key = output.key[first + right]
     if left_key != right_key:
@@ -594,7 +607,7 @@ def _comes_before(events, output, first, bounds, slots, places, left, right):
 
 @helper(allocates=True)
 def _rank(events, output, first, bounds, slots, places, order):
-    """Sort the matches of one timestamp: a merge sort."""
+    """Sort the matches of one timestamp by merge sort."""
     count = order.size
     target = order
     other = np.empty_like(order)
@@ -621,8 +634,8 @@ def _rank(events, output, first, bounds, slots, places, order):
 
 
 def latest_matches(lengths: np.ndarray, slots: np.ndarray) -> np.ndarray:
-    """OUTPUT LATEST: of the matches with the same last event, the one whose start is last, then the one with the
-    largest positions from the last event on, then with the smallest component numbers.
+    """The matches that OUTPUT LATEST chooses, one for each last event: the one with the latest start; then the one with
+    the largest positions, compared from the last event back; then the one with the smallest component numbers.
 
     >>> lengths, slots = np.array([[1, 1], [2, 1], [1, 1]]), np.array([2, 3, 1, 2, 4, 1, 4])
     >>> latest_matches(lengths, slots).tolist()
@@ -664,8 +677,9 @@ class Expanded(NamedTuple):
 
 
 def expand_matches(tables: RunTables, state: RunState, output: RunOutput) -> Expanded | Status:
-    """All matches of the output, without members of merged runs that have left the window; or the limit that they
-    exceed: the number of matches of a timestamp, or their events in total."""
+    """All matches of the output, or the limit that they exceed: on the matches of a timestamp or on their events in
+    total. Members of merged runs that have left the window are left out.
+    """
     written = int(output.written[0])
     lengths, slots, rows, status = _expand(
         state.arena,

@@ -1,4 +1,4 @@
-"""Runs one query on NFA^b over one stream: numbers events, feeds them to runs or a graph, and evicts them."""
+"""Runs one query on NFA^b over one stream: numbers events, passes them to the kernel, and evicts them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _FORMS = {
 
 
 class KleeneOperator(StreamOperator[RunEvents], MatchOperator):
-    """The state of one query. `stage` takes in events; `advance` moves time and returns the matches."""
+    """The state of one query. `stage` adds events; `advance` moves time and returns the matches."""
 
     _stager: RunStager
 
@@ -141,7 +141,7 @@ class KleeneOperator(StreamOperator[RunEvents], MatchOperator):
     # ── Moving time on ─────────────────────────────────────────────────────────────────────────────
 
     def answer(self, until: int) -> Answer:
-        """Match what is ready and give what completed."""
+        """Read the events that are ready, up to `until`, and return the matches that they complete."""
         found = [self._collect_compressed() if self._is_compressed else self._collect() for _ in self._steps(until)]
         if len(found) == 1:
             return found[0]
@@ -149,7 +149,7 @@ class KleeneOperator(StreamOperator[RunEvents], MatchOperator):
         return Answer(pa.concat_tables(tables), np.concatenate(starts), np.concatenate(ends))
 
     def _steps(self, until: int) -> Iterator[None]:
-        """Read the events that are ready, piece by piece. What completed is collected after each."""
+        """Read the ready events piece by piece. The caller collects matches after each piece."""
         ready = self._buffer.take_ready(until)
         self._answer_events = 0
         pieces = self._pieces(ready) if ready is not None else [None]
@@ -161,7 +161,7 @@ class KleeneOperator(StreamOperator[RunEvents], MatchOperator):
         self._evict_rest(until)
 
     def _pieces(self, ready: Block[RunEvents]) -> Sequence[Block[RunEvents] | None]:
-        """Events in stream order, split between timestamps, so that expired ones are evicted before all are read."""
+        """The events in stream order, split between timestamps. Between two pieces, expired events can be evicted."""
         # Without a window nothing expires.
         bounded = self._plan.window_ticks is not None or self._tables.in_events
         if ready.count <= _PIECE or not bounded:
@@ -184,7 +184,7 @@ class KleeneOperator(StreamOperator[RunEvents], MatchOperator):
         self._kernel.release(self._kernel_events(), until)
 
     def _numbered(self, block: Block[RunEvents]) -> Block[RunEvents]:
-        """Events in stream order with their positions, without those that only count."""
+        """Events with their positions, in stream order. Events that only advance positions are left out."""
         if not self._run_plan.needs_positions:
             return block
         keys = self._stager.keys.count
@@ -245,7 +245,7 @@ class KleeneOperator(StreamOperator[RunEvents], MatchOperator):
         return Answer(self._composite.of_matches(matches), matches.starts, matches.ends)
 
     def _found(self) -> KernelFound | None:
-        """What the kernel has found since the last call, if there is any."""
+        """What the kernel has found since the last call; None if it has found nothing."""
         found = self._kernel.take(self._kernel_events() if self._tables.late else self._buffer.events)
         if isinstance(found, Status):
             self._check(found)
@@ -255,7 +255,7 @@ class KleeneOperator(StreamOperator[RunEvents], MatchOperator):
         return found
 
     def matches(self, until: int) -> list[Matches]:
-        """What the events up to a tick complete, as rows of tables."""
+        """The matches that events up to tick `until` complete, as rows of tables."""
         parts = []
         for _ in self._steps(until):
             found = self._found()
@@ -274,7 +274,9 @@ class KleeneOperator(StreamOperator[RunEvents], MatchOperator):
         return matches
 
     def _fetch(self, slots: np.ndarray) -> tuple[pa.Table, np.ndarray, np.ndarray]:
-        """A table that holds the rows of some slots, the event times of its rows, and the place of each slot in it."""
+        """(table, ticks, places): a table with the rows of some slots, their event times, and for each slot its row in
+        the table.
+        """
         held = self._buffer
         if len(slots) < held.count:
             return held.store.fetch(gather(held.rows, slots))
@@ -284,7 +286,9 @@ class KleeneOperator(StreamOperator[RunEvents], MatchOperator):
         return table, ticks, gather(by_slot, slots)
 
     def _count_answer(self, events: int) -> None:
-        """Refuse an answer that is too large, before its columns are made; it may come in several pieces."""
+        """Raise an error if an answer has too many events, before its columns are built. An answer may come in several
+        pieces.
+        """
         self._answer_events += events
         self._limits.check_answer(self._query.name, self._answer_events)
 
@@ -302,7 +306,7 @@ class KleeneOperator(StreamOperator[RunEvents], MatchOperator):
     # ── A part of the stream ───────────────────────────────────────────────────────────────────────
 
     def search(self) -> Found:
-        """What all staged events complete."""
+        """The matches that all staged events complete."""
         parts = self.matches(LATEST)
         if not parts:
             return Found(NO_TICKS, NO_TICKS, None)
@@ -315,7 +319,7 @@ class KleeneOperator(StreamOperator[RunEvents], MatchOperator):
         return self._composite.of_matches(matches if order is None else matches.picked(order))
 
     def tie_ranks(self, table: pa.Table, ticks: np.ndarray, ties: np.ndarray) -> np.ndarray:
-        """Simultaneous events are read in stream order."""
+        """Ranks of simultaneous events: their order in the stream."""
         rows, places = np.unique(ties, return_inverse=True)
         deciding = table.select(self._stager.tie_breaks)
         end = ticks[rows]
@@ -338,7 +342,7 @@ class KleeneOperator(StreamOperator[RunEvents], MatchOperator):
         self._counts = counts
 
     def _evict_events(self, until: int) -> None:
-        """Evict events that no future match can have; their rows and codes stay until `_evict_rest`."""
+        """Evict events that can be in no future match. `_evict_rest` removes their rows and codes."""
         buffer, window = self._buffer, self._plan.window_ticks
         if window is not None:
             bound = expiry_bound(until, window)
@@ -359,7 +363,7 @@ class KleeneOperator(StreamOperator[RunEvents], MatchOperator):
             self._has_evicted = True
 
     def _evict_rest(self, until: int) -> None:
-        """Evict the rows, keys and texts of evicted events."""
+        """Remove the rows, keys and texts that belonged only to evicted events."""
         if not self._has_evicted:
             return
         self._has_evicted = False
@@ -385,12 +389,12 @@ class KleeneOperator(StreamOperator[RunEvents], MatchOperator):
 
     @property
     def timer(self) -> int | None:
-        """The tick at which the kernel returns rows without any further event."""
+        """The tick at which the kernel returns matches even if no event comes; None if there is none."""
         return self._kernel.deadline
 
     @property
     def room(self) -> int:
-        """A lower bound of the events without an answer that may come before a limit must be checked."""
+        """A lower bound of the events that can be read without returning matches before a limit must be checked."""
         return min(super().room, self._kernel.room)
 
     @property
@@ -422,7 +426,8 @@ def text_rows(lowered: RunLowered) -> list[int]:
 
 
 def run_tables(plan: RunPlan, lowered: RunLowered, limits: Limits, *, points: bool = True) -> RunTables:
-    """The kernel's tables for a plan. `points`: no event lasts, so a later event starts later."""
+    """The kernel's tables for a plan. `points`: every event starts and ends at one time, so later events start later.
+    """
     query = plan.query
     form = _FORMS[query.output.form]
     if query.output.form is OutputForm.LATEST and plan.kernel is RunKernel.GRAPH and points:

@@ -1,8 +1,8 @@
-"""The plan of a query that runs on NFA^b: Kleene closure, the strategies, windows in events, forms of output; and its
-EXPLAIN.
+"""The plan of a query that runs on NFA^b (Kleene closure, selection strategies, windows in events, forms of output),
+and its EXPLAIN.
 
-A run plan adds to a plan: what an event must satisfy to be taken as v[i], the [attr] tests that cannot partition
-because a type lacks the attribute, and the chosen kernel with the reason.
+A run plan has three parts that other plans lack: the conditions for an event to be taken as v[i]; the [attr] tests that
+cannot partition the stream because a type lacks the attribute; and the chosen kernel with the reason.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ class RunKernel(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RunPlan(Plan):
-    """A plan for the run kernel. `roles` are the conditions to begin a component, or to forbid as a negative one."""
+    """A plan for the kernels of runs and graphs. `roles[k]` are the conditions for an event to begin component k or,
+    for a negative component, to forbid matches.
+    """
 
     engine: ClassVar[str] = "kleene"
     has_runs: ClassVar[bool] = True
@@ -90,16 +92,18 @@ class RunPlan(Plan):
 
     @property
     def needs_positions(self) -> bool:
-        """Whether events that fill no component still count as positions."""
+        """Whether events that fill no component still have positions."""
         return _positions_matter(self.query)
 
     def roles_of(self, component: Component) -> tuple[list[Conjunct], list[Conjunct]]:
-        """What an event must satisfy to begin a component, and to be taken as a later event of one with `+`."""
+        """(begin, take): the conditions for an event to begin a component, and to be a later event of a Kleene
+        component.
+        """
         return list(self.roles[component.position]), list(self.later_roles.get(component.position, ()))
 
 
 def needs_runs(query: BoundQuery) -> str | None:
-    """Why stacks of single events cannot answer a query; None if they can.
+    """Why a query cannot run on the stacks of the sequence engine; None if it can.
 
     >>> from ouzel import query
     >>> from ouzel.bind.model import Catalog
@@ -123,8 +127,9 @@ def needs_runs(query: BoundQuery) -> str | None:
 
 
 def build_runs(query: BoundQuery, reason: str, off: Collection[str] = ()) -> RunPlan:
-    """Lay out the automaton: single-event conjuncts become roles, [attr] tests become the partition, the rest go on
-    edges. `off` names rules to leave out."""
+    """Build the plan: conjuncts on one event become roles, [attr] tests become the partition key, and the other
+    conjuncts become tests on edges. `off` names the rules that are switched off.
+    """
     roles: dict[int, list[Conjunct]] = {c.position: [] for c in query.components}
     later: dict[int, list[Conjunct]] = {c.position: [] for c in query.components if c.kleene}
     forbidding: dict[int, list[Conjunct]] = {c.position: [] for c in query.negatives}
@@ -229,7 +234,9 @@ def build_runs(query: BoundQuery, reason: str, off: Collection[str] = ()) -> Run
 def _checks_negation_late(
     query: BoundQuery, forbidding: Mapping[int, Sequence[Conjunct]], coded: Sequence[EquivalenceTest]
 ) -> bool:
-    """Whether the events of a match alone decide whether it is forbidden, so that runs may be merged before."""
+    """Whether negation can be tested on complete matches, because only the events of a match decide it. Then runs may
+    be merged before.
+    """
     parts = [
         part for conjuncts in forbidding.values() for c in conjuncts for one in c.comparisons for part in walk(one)
     ]
@@ -245,29 +252,31 @@ def _checks_negation_late(
 
 
 def _positions_matter(query: BoundQuery) -> bool:
-    """Whether the place of every event in the stream matters. Simultaneous events that may fill a component come before
-    the others, so roles are then part of the meaning, not only an optimisation."""
+    """Whether the answer depends on the positions of all events of the stream. If so, roles are part of the meaning,
+    because simultaneous events that may fill a component come before those that may not.
+    """
     return query.is_strict or query.is_partition_contiguous or isinstance(query.window, EventWindow)
 
 
 def _partitions_matter(query: BoundQuery) -> bool:
-    """Whether partitions are part of the meaning, not only a faster way to find events: something counts or chooses
-    within them."""
+    """Whether the answer depends on the partitions, because something counts or chooses events or matches within each.
+    Otherwise they only make the search faster.
+    """
     return _positions_matter(query) or query.output.form is not OutputForm.ALL
 
 
 def _may_hash(query: BoundQuery) -> bool:
-    """Whether runs may be separated by values that are not a partition: nothing counts or chooses within
-    partitions, and a run skips the events of another value, as it does if their equality is tested."""
+    """Whether equal values may divide runs as a partition key would. That needs that nothing counts or chooses within
+    partitions, and that a run may skip events with other values.
+    """
     return len(query.positives) > 1 and not _partitions_matter(query)
 
 
 def _written_equalities(query: BoundQuery, conjuncts: Sequence[Conjunct]) -> list[EquivalenceTest]:
-    """The attributes that written equalities make equal in all positive events.
+    """The attributes that equality conditions in WHERE make equal in all positive events.
 
-    Every edge except the first must compare the event that is read with one bound before: then all events of a run are
-    equal, and the run skips an event that differs. A test that a later component delays is not enough: the run has
-    already taken the event.
+    For that, every edge except the first must compare the event that is read with an event bound before. A conjunct
+    that can be tested only at a later component does not count, because the run has already taken the event.
     """
     tested: dict[tuple[tuple[str, ...], Type], set[tuple[int, Edge]]] = {}
     for conjunct in conjuncts:
@@ -280,7 +289,7 @@ def _written_equalities(query: BoundQuery, conjuncts: Sequence[Conjunct]) -> lis
 
 
 def _key_part(query: BoundQuery, test: EquivalenceTest, forbidding: Mapping[int, Sequence[Conjunct]]) -> KeyPart | None:
-    """The key part of written equalities; None if an event would need two keys."""
+    """The partition key that equality conditions imply; None if some event would need two keys."""
     if len({attributes[test.path[0]] for attributes in _known(query) if test.path[0] in attributes}) > 1:
         # Types that the query does not name may have another type of value there.
         return None
@@ -310,7 +319,8 @@ def _known(query: BoundQuery) -> list[Mapping[str, Type]]:
 
 
 def _equal_attributes(conjunct: Conjunct) -> tuple[tuple[str, ...], Type] | None:
-    """The attribute on which a conjunct says that two events are equal, if it says nothing else."""
+    """(path, type) of the attribute that a conjunct makes equal in two events; None if the conjunct says anything else.
+    """
     if len(conjunct.comparisons) != 1:
         return None
     comparison = conjunct.comparisons[0]
@@ -325,7 +335,9 @@ def _equal_attributes(conjunct: Conjunct) -> tuple[tuple[str, ...], Type] | None
 
 
 def _is_delayed(conjunct: Conjunct) -> bool:
-    """Whether neither side of a comparison is the event that is read, or the other one is not bound in every run."""
+    """Whether a comparison must wait: neither side is the event that is read, or not every run has bound the other
+    side.
+    """
     sides = [part for comparison in conjunct.comparisons for part in walk(comparison) if isinstance(part, Attribute)]
     read = (At.SINGLE, At.FIRST) if conjunct.edge is Edge.BEGIN else (At.CURRENT,)
     is_read = [part.component == conjunct.tested_at and part.at in read for part in sides]
@@ -338,7 +350,7 @@ _EVERY_I = (At.CURRENT, At.PREVIOUS)
 
 
 def _obstacle_to_graph(query: BoundQuery, conjuncts: Sequence[Conjunct]) -> str | None:
-    """Why the choices of skip_till_any_match cannot share a graph; None if they can."""
+    """Why the graph kernel cannot run a query; None if it can."""
     if query.strategy is not Strategy.SKIP_TILL_ANY_MATCH:
         return f"{query.strategy.value} decides for each run by itself"
     positions = [component.position for component in query.positives]
@@ -376,7 +388,7 @@ def _obstacle_to_graph(query: BoundQuery, conjuncts: Sequence[Conjunct]) -> str 
 
 
 def _is_neighbour(part: Attribute | Intrinsic, conjunct: Conjunct, before: Component | None) -> bool:
-    """Whether a test names only the event that is read and the one bound just before it."""
+    """Whether a term reads only the event that is read or the event bound directly before it."""
     if part.component == conjunct.tested_at:
         return (
             part.at
@@ -392,7 +404,7 @@ def _is_neighbour(part: Attribute | Intrinsic, conjunct: Conjunct, before: Compo
 
 
 def _is_between_neighbours(query: BoundQuery, conjunct: Conjunct) -> bool:
-    """Whether a conjunct names only a negative event and the events bound right before and after it."""
+    """Whether a conjunct on a negative event otherwise reads only the events bound directly before and after it."""
     assert conjunct.negative is not None
     before = max(c.position for c in query.positives if c.position < conjunct.negative)
     after = min(c.position for c in query.positives if c.position > conjunct.negative)
@@ -414,12 +426,14 @@ def _is_between_neighbours(query: BoundQuery, conjunct: Conjunct) -> bool:
 
 
 def _is_layered(query: BoundQuery, conjunct: Conjunct) -> bool:
-    """Whether the graph knows the length of the component at which a conjunct is tested: it has a small bound."""
+    """Whether the graph knows the number of events at the component where a conjunct is tested: it must have a small
+    bound.
+    """
     return conjunct.edge is Edge.PROCEED and most_events(query, conjunct.tested_at) <= LAYERS_MAX
 
 
 def most_events(query: BoundQuery, component: int) -> int:
-    """The largest number of events of a component by the conjuncts on its length; NO_MOST: any number.
+    """The largest number of events that the conjuncts on a component's length allow; NO_MOST if they set no bound.
 
     >>> from ouzel import query
     >>> from ouzel.bind.model import Catalog
@@ -469,7 +483,7 @@ def _is_length(expression: Bound, component: int) -> bool:
 
 
 def _number(expression: Bound) -> int:
-    """An integer constant up to NO_MOST; NO_MOST for all other expressions."""
+    """The value of an integer constant up to NO_MOST; NO_MOST for any other expression."""
     value = expression.value if isinstance(expression, Constant) else None
     return min(value, NO_MOST) if type(value) is int else NO_MOST
 
@@ -513,7 +527,7 @@ ENGINE = _Kleene()
 
 
 def explain(plan: RunPlan) -> Explanation:
-    """Describe how NFA^b treats events and runs; the tests are on the automaton's edges."""
+    """Describe how NFA^b runs a plan: its automaton with the tests on each edge, and its kernel."""
     reading = ["every event is shown to the runs of its partition"]
     if plan.key:
         reading[0] += f", by {key_labels(plan)}"

@@ -1,14 +1,14 @@
-"""Finds the runs that an event can move, without testing all of them.
+"""An index of runs: finds the runs that an event can move without testing all of them.
 
-Runs are kept in search trees. Each key and place has one tree for the take edge and one for the begin edge that leave
-the place, ordered by the value that the edge compares with. An event visits the runs whose value passes. Runs without
-such a value are kept apart, and an event always visits them.
+Runs are kept in search trees. Each key and place has two trees: one for the take edge and one for the begin edge out of
+the place. A tree is ordered by the value of the run that the edge compares with. An event visits the runs whose value
+passes the comparison. Runs without a value are kept in a separate list, and every event visits them.
 
-The trees are treaps whose nodes are runs; runs of equal value form a list at one node. Runs that were made at the
-current timestamp are not in the trees: no event of that timestamp can follow them.
+The trees are treaps whose nodes are runs; runs of equal value form a list at one node. Runs made at the current
+timestamp are not in the trees yet, because no event of that timestamp can follow them.
 
-A list is faster for few runs, so trees are made when a key has many. The lists stay complete, so the trees can be
-dropped at any time (`RunIndex.on`).
+A list is faster for few runs, so trees are built only when a key has many. The lists always hold all runs, so the trees
+can be dropped at any time (`RunIndex.on`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _CLASSES = 2
 
 
 def build_index(tables: RunTables, state: RunState, events: RunEvents) -> RunState:
-    """Trees for all runs."""
+    """Build the trees of all runs."""
     state = reserve_index(tables, state)
     _build(tables, state, events)
     return state
@@ -77,7 +77,7 @@ def _build(tables: RunTables, state: RunState, events: RunEvents):
 
 @kernel
 def end_expired(tables: RunTables, state: RunState, oldest: int):
-    """End the runs that have left the window, whose oldest tick is given; returns their number."""
+    """End the runs that started before tick `oldest`, which is where the window begins. Returns their number."""
     ended = 0
     for key in range(state.key_head.size):
         if tables.in_events:
@@ -95,14 +95,14 @@ def end_expired(tables: RunTables, state: RunState, oldest: int):
 
 @kernel
 def place_all(tables: RunTables, state: RunState, events: RunEvents):
-    """Put the runs of the current timestamp into the trees, too."""
+    """Insert the runs of the current timestamp into the trees."""
     for key in range(state.key_head.size):
         _place(tables, state, events, key)
 
 
 @helper
 def find_runs(tables, state, events, slot, key, roles):
-    """Write the runs that an event may move into `index.found`; returns their number."""
+    """Write the runs that an event may move to `index.found`. Returns their number."""
     index = state.trees
     if index.fresh[key] >= 0 and events.end[slot] > index.moment[key]:
         _place(tables, state, events, key)
@@ -122,7 +122,7 @@ def find_runs(tables, state, events, slot, key, roles):
 
 @helper
 def put_in(state, key, run, moment):
-    """Add a run of a key that an event has made or moved."""
+    """Add a run of a key. The event that is read has made or moved it."""
     index = state.trees
     head = state.key_head[key]
     state.runs.next[run] = head
@@ -139,7 +139,7 @@ def put_in(state, key, run, moment):
 
 @helper
 def take_out(tables, state, run):
-    """Remove a run that moves on or ends. It must be in the trees."""
+    """Remove a run from the trees, because it moves or ends. It must be in them."""
     index = state.trees
     key = index.key[run]
     previous = index.previous[run]
@@ -179,7 +179,7 @@ def _place(tables, state, events, key):
 
 @helper
 def _edge_of(tables, place, edge):
-    """(kind, lane of the event, orders that pass) of an edge that leaves a place."""
+    """(kind, lane of the event, orders that pass) of an edge out of a place."""
     test = tables.by_place[place, ByPlace.INDEXED + edge]
     if test < 0:
         return np.int32(Guard.NONE), np.int32(0), np.int32(0)
@@ -211,7 +211,7 @@ def _insert(tables, state, events, run):
 
 @helper
 def _set_value(tables, state, events, run, place, edge):
-    """Store the value of a run by which its tree is ordered."""
+    """Store the value of a run that orders it in the tree of an edge."""
     number = tables.by_place[place + 1, ByPlace.BEGIN] if edge else tables.by_place[place, ByPlace.TAKE]
     if state.runs.since[run] < state.key_oldest[state.trees.key[run]]:
         # Earlier nodes may be reclaimed; then the run ends when it is next visited.
@@ -225,7 +225,7 @@ def _set_value(tables, state, events, run, place, edge):
 
 @helper
 def _order(runs, floating, edge, left, right):
-    """Whether the value of one run is less than (-1), equal to (0) or greater than (1) that of another."""
+    """Compare the values of two runs: -1 if the left one is less, 0 if equal, 1 if greater."""
     if floating:
         return order_of_floats(runs.float_bounds[left, edge], runs.float_bounds[right, edge])
     here = runs.int_bounds[left, edge]
@@ -271,7 +271,7 @@ def _insert_into(state, row, edge, kinds, floating, run):
 
 @helper
 def _replace(tree, root, row, column, edge, old, new):
-    """Replace a node by another one, or by none."""
+    """Replace a node of a tree by another node or, if `new` is -1, by none."""
     above = tree[old, edge, _UP]
     if above < 0:
         root[row, column] = new
@@ -285,7 +285,7 @@ def _replace(tree, root, row, column, edge, old, new):
 
 @helper
 def _rotate_up(tree, root, row, column, edge, run):
-    """Rotate a node with its parent."""
+    """Rotate a node with its parent, so that it takes the parent's place."""
     above = tree[run, edge, _UP]
     side = _LEFT if tree[above, edge, _LEFT] == run else _RIGHT
     other = _RIGHT if side == _LEFT else _LEFT
@@ -330,7 +330,7 @@ def _remove(tree, root, row, column, edge, run):
 
 @helper
 def _find(tables, state, events, slot, place, edge, key, count):
-    """Add the runs of a place whose edge an event's value passes."""
+    """Add the runs of a place whose values pass the comparison of an edge with an event."""
     index = state.trees
     runs = state.runs
     tree = index.tree
@@ -383,7 +383,7 @@ def _find(tables, state, events, slot, place, edge, key, count):
 
 @helper
 def _add_twins(index, edge, run, count):
-    """Add the runs of equal value."""
+    """Add the runs with the same value as a run."""
     while run >= 0:
         count = _add(index, run, count)
         run = index.tree[run, edge, _TWIN]

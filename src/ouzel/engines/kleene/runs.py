@@ -1,8 +1,9 @@
-"""NFA^b (SASE+ 3.1): Kleene closure and the four event selection strategies, with one run for each open choice.
+"""NFA^b (SASE+ 3.1): Kleene closure and the four event selection strategies, with one run for each choice that is open.
 
-Every event of a partition is shown to the partition's runs. A run that takes or begins with it becomes a run at a new
-node of the arena; a run that may ignore it stays. A node has the running aggregates of its place, so the cost of a test
-does not depend on the length of the run. Only a test on v[i] that a later component delays reads all events again.
+Every run of a partition sees every event of it. A run that takes the event, or begins its next place with it, continues
+at a new node of the arena. A run that may ignore the event also stays where it is. A node stores the running aggregates
+of its place, so the cost of a test does not depend on the length of the run. One kind of test reads all events of a
+place again: a test on v[i] that must wait for a later component.
 
 `matches.py` handles complete matches, `state.py` maintains the arrays.
 """
@@ -82,7 +83,7 @@ _NODE_BYTES_PER_RUN = 256
 
 
 class Progress(NamedTuple):
-    """How far a call came."""
+    """Result of a call: its status, the next position to read, and the arrays, which may have grown."""
 
     status: Status
     position: int
@@ -101,8 +102,8 @@ def scan(
 ) -> Progress:
     """Read the events in slots first to last - 1 and append the matches they complete to the output.
 
-    All events of a tick must be in one call. Continue with the state and output of the result: they may have grown.
-    `on_many` is called when there are many runs for each event, because they may double with the next one.
+    All events of a tick must be in one call. Continue with the state and output of the result, which may be larger
+    arrays. `on_many` is called when runs are many compared with events, because the next event may double them.
 
     >>> from ouzel.engines.kleene.tables import RunPlace, build_run_tables, new_events
     >>> from ouzel.engines.kleene.state import new_run_output, new_run_state
@@ -159,8 +160,9 @@ def scan(
 
 
 def _ends_runs(tables: RunTables, state: RunState, events: RunEvents, slot: int) -> bool:
-    """Whether an event ends the runs outside its window. Positions are counted by key, so one event cannot decide for
-    the runs of all keys."""
+    """End the runs that started before the window of an event. Returns whether there were any. For windows that count
+    events of a key it ends none, because one event says nothing about the other keys.
+    """
     if tables.in_events:
         return False
     place_all(tables, state, events)
@@ -168,9 +170,9 @@ def _ends_runs(tables: RunTables, state: RunState, events: RunEvents, slot: int)
 
 
 def room_for_nodes(tables: RunTables, state: RunState, output: RunOutput, need: int) -> RunState | None:
-    """Make room for this many more nodes: reclaim dead ones, and grow the arena if most are alive.
+    """Make room for `need` more nodes: reclaim dead nodes, and enlarge the arena if most nodes are alive.
 
-    None if there are too many for the limit on runs.
+    None if the limit on runs allows no more nodes.
     """
     capacity = state.arena.event.size
     live = reclaim_nodes(tables, state, output)
@@ -184,7 +186,8 @@ def room_for_nodes(tables: RunTables, state: RunState, output: RunOutput, need: 
 
 
 def nodes_max(tables: RunTables, state: RunState) -> int:
-    """The number of nodes that the limit on runs allows: a few per run, fewer if a node has registers."""
+    """The largest number of nodes that the limit on runs allows: a few for each run, and fewer if nodes have registers.
+    """
     bytes_each = sum(
         array.itemsize * math.prod(array.shape[1:]) for array in (*state.arena, state.renamed, state.ahead)
     )
@@ -192,7 +195,7 @@ def nodes_max(tables: RunTables, state: RunState) -> int:
 
 
 def release(tables: RunTables, state: RunState, events: RunEvents, until: int, output: RunOutput) -> Progress:
-    """Append the waiting matches whose window has passed, given that no event at or before `until` can come."""
+    """Append the waiting matches whose window has passed. No event at or before `until` can come any more."""
     while release_in_form(tables, state, events, until, output) != Status.DONE:
         output = larger_run_output(output, 2 * output.node.size)
     return Progress(Status.DONE, 0, state, output)
@@ -200,7 +203,7 @@ def release(tables: RunTables, state: RunState, events: RunEvents, until: int, o
 
 @kernel(allocates=True)
 def _scan_in_form(tables: RunTables, state: RunState, events: RunEvents, first: int, last: int, output: RunOutput):
-    """`_scan` for the forms of output: they choose among the matches of each timestamp before the next one is read."""
+    """`_scan` with a form of output: it chooses among the matches of each timestamp before the next is read."""
     status, position = _scan(tables, state, events, first, last, output)
     while status == Status.UNCHOSEN:
         choose_matches(tables, state, events, output)
@@ -212,7 +215,7 @@ def _scan_in_form(tables: RunTables, state: RunState, events: RunEvents, first: 
 
 @kernel(allocates=True)
 def _scan_loop_in_form(tables: RunTables, state: RunState, events: RunEvents, first: int, last: int, output: RunOutput):
-    """The same for `scan_loop`."""
+    """`scan_loop` with a form of output; see `_scan_in_form`."""
     indexed = state.trees.on[0] != 0
     position = first
     while True:
@@ -230,7 +233,7 @@ def _scan_loop_in_form(tables: RunTables, state: RunState, events: RunEvents, fi
 
 @kernel
 def _scan(tables: RunTables, state: RunState, events: RunEvents, first: int, last: int, output: RunOutput):
-    """(status, position). An event is processed completely or, if the status is not DONE, not at all."""
+    """(status, position): read events. If the status is not DONE, the event at `position` has had no effect."""
     counters = state.counters
     positive_roles = np.uint64((1 << (2 * tables.length)) - 1) if tables.length < 32 else ~np.uint64(0)
     status = limit_passed(tables, counters)
@@ -265,7 +268,9 @@ def _scan(tables: RunTables, state: RunState, events: RunEvents, first: int, las
 
 @helper(inline=True)
 def _make_ready(tables, state, events, slot, output):
-    """Complete the work that must be done before an event is read."""
+    """Before an event is read: release waiting matches, and apply the form of output to the matches of earlier
+    timestamps.
+    """
     counters = state.counters
     now = events.end[slot]
     if tables.at_end and counters[Counter.WAITING] > 0 and state.waiting.deadline[0] < now:
@@ -279,7 +284,7 @@ def _make_ready(tables, state, events, slot, output):
 
 @helper(inline=True)
 def _room(tables, state, shown, output):
-    """Whether there is room for everything that an event can add among the runs that it is shown to."""
+    """Whether the arrays have room for all that an event can add when `shown` runs see it."""
     counters = state.counters
     most = 2 * shown + 1
     if counters[Counter.NODES] + most > state.arena.event.size:
@@ -295,10 +300,10 @@ def _room(tables, state, shown, output):
 
 @helper(inline=True)
 def _read(tables, state, events, slot, roles, indexed, found, output):
-    """Show an event to the runs of its partition, or to the runs found, and let it start a new one.
+    """Read an event: move the runs of its partition, or the runs found by the index, and start a new run.
 
-    Edges are tested and nodes made in one place each, because code that is inlined twice is compiled twice. Numbers are
-    made unsigned before they are used as an index: numba checks signed ones for counting from the end.
+    Code that is inlined twice is compiled twice, so one line tests edges and one line makes nodes. Indexes are
+    converted to unsigned integers, because for signed ones numba checks whether they count from the end.
     """
     runs = state.runs
     by_place = tables.by_place
@@ -459,7 +464,7 @@ def _read(tables, state, events, slot, roles, indexed, found, output):
 
 @helper(inline=True)
 def _close_others(tables, state, run, stays, indexed):
-    """Close the edges of a run that are not among those that stay open."""
+    """Close all edges of a run that are not in `stays`."""
     for begins in range(2):
         if (stays >> begins) & 1 == 0 and state.runs.guard[run, begins] != CLOSED:
             if indexed:
@@ -469,7 +474,7 @@ def _close_others(tables, state, run, stays, indexed):
 
 @helper(inline=True)
 def _has_skipped(arena, events, numbering, node, at):
-    """Whether an event that may not be skipped is between the last event of a run and another event."""
+    """Whether a run would skip an event that it must not skip, between its last event and the event at `at`."""
     previous = np.uint32(arena.event[node])
     if numbering == Numbering.STREAM:
         return events.sequence[at] != events.sequence[previous] + 1
@@ -478,14 +483,14 @@ def _has_skipped(arena, events, numbering, node, at):
 
 @helper(inline=True)
 def _is_too_long(place, counts, node):
-    """Whether a run has more events at a place than its length may be."""
+    """Whether a run has more events at a place than the query allows."""
     register = place[ByPlace.LENGTH]
     return register >= 0 and counts[node, register] > place[ByPlace.MOST]
 
 
 @helper(inline=True)
 def _add_run(tables, state, events, own, node, place, first_slot, since, at):
-    """Store a run in the place of `own` or, if that is -1, in a free one."""
+    """Store a run at index `own` or, if that is -1, at a free index."""
     runs = state.runs
     run = own if own >= 0 else new_run(state)
     here = np.uint32(run)
@@ -506,7 +511,9 @@ def _add_run(tables, state, events, own, node, place, first_slot, since, at):
 
 @helper(inline=True)
 def _merge(tables, state, events, node, future, kinds):
-    """Whether a new node has the same future as one that this event has made before; then it is merged into it."""
+    """Whether this event has already made a node with the same future as a new node. If so, merges the new node into
+    that one.
+    """
     for kind in range(max(kinds - _COMPARED_MAX, 0), kinds):
         if state.futures[kind] == future and _join_equal(
             tables.by_place,

@@ -1,13 +1,14 @@
-"""The run kernel for the shape SEQ(A+ a[], B b) with at most one comparison on each edge, and negation checked late.
+"""The run kernel for patterns SEQ(A+ a[], B b) with at most one comparison on each edge, and negation tested on
+complete matches.
 
-It does what `runs.py` does for every query, in less than half of its time. All runs are at a[], so the tests of the
-edges are known before the first event is read. A run stores the values that its edges compare with (its *bounds*:
-values of the first or last event of a[], or the least or greatest so far) instead of registers. The bounds alone decide
-its future, so runs with the same bounds are merged. A run that takes or skips an event stays at its place in the list
-of its key; only ended runs are removed.
+For these it gives the same answers as `runs.py` in less than half of the time. All runs are at a[], so it knows the
+tests of the edges before it reads an event. In place of registers, a run stores its *bounds*: the values that its edges
+compare with, which are those of the first or last event of a[], or the least or greatest so far. Only the bounds decide
+how a run continues, so runs with equal bounds are merged. A run that takes or skips an event keeps its index in the
+list of its key; only ended runs are removed.
 
-Numbers of runs, nodes and slots are made unsigned before they are used as an index: numba checks signed ones for
-counting from the end at every access.
+Indexes of runs, nodes and slots are converted to unsigned integers, because for signed ones numba checks at every
+access whether they count from the end.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ _BOUND = np.int32(0)
 
 @kernel
 def scan_loop(tables: RunTables, state: RunState, events: RunEvents, first: int, last: int, output: RunOutput):
-    """Returns (status, position). If the status is not DONE, the event at position has not been processed."""
+    """(status, position): read events. If the status is not DONE, the event at `position` has had no effect."""
     return _scan(tables, state, events, first, last, output, False)
 
 
 @kernel
 def scan_loop_indexed(tables: RunTables, state: RunState, events: RunEvents, first: int, last: int, output: RunOutput):
-    """The same while there are search trees."""
+    """Like `scan_loop`, while the search trees of `run_index` are in use."""
     return _scan(tables, state, events, first, last, output, True)
 
 
@@ -225,8 +226,9 @@ def _set_node(arena, events, in_events, node, parent, place, at, begins):
 
 @helper(inline=True)
 def _is_merged(take, begin, state, made, here, kinds):
-    """Whether a run at a new node has the same future as one that this event has moved before; then the node is merged
-    into that one's."""
+    """Whether this event has already moved a run that now has the same bounds as the run at a new node. If so, merges
+    the new node into that run's node.
+    """
     for kind in range(max(kinds - _COMPARED_MAX, 0), kinds):
         other = state.kinds[np.uint32(kind), 1]
         there = np.uint32(other)
@@ -240,7 +242,7 @@ def _is_merged(take, begin, state, made, here, kinds):
 
 @helper(inline=True)
 def _join(state, made, other, other_run):
-    """Add a new node to the list of those with the same future as another one, which a run is at, or none (-1)."""
+    """Add a new node to the list of nodes with the same future as node `other`. `other_run` is the run at it, or -1."""
     arena = state.arena
     arena.others[made] = arena.others[other]
     arena.others[other] = made
@@ -256,8 +258,9 @@ def _join(state, made, other, other_run):
 
 @helper(inline=True)
 def _edge_of(tables, events, number):
-    """The test on the take (0) or begin (1) edge: (kind, lane, row of its flags, orders, bound, lane of the bound, row
-    of its flags)."""
+    """The comparison on the take (0) or begin (1) edge: (kind, lane, row of its flags, orders that pass, bound, lane of
+    the bound, row of its flags).
+    """
     row = tables.loop[np.uint32(number)]
     kind = row[ByLoop.KIND]
     before = np.uint32(0) if kind == Guard.INT else np.uint32(events.int_lanes.shape[0])
@@ -268,7 +271,7 @@ def _edge_of(tables, events, number):
 
 @helper(inline=True)
 def _read_lane(edge, events, at):
-    """(flag, integer, float): the value of an event that an edge compares."""
+    """(flag, integer, float): the value of an event that an edge compares with the bound of a run."""
     kind, lane, flags, _, _, _, _ = edge
     if kind == Guard.NONE:
         return _VALUE, np.int64(0), 0.0
@@ -279,7 +282,7 @@ def _read_lane(edge, events, at):
 
 @helper(inline=True)
 def _allows(edge, read, runs, here, number):
-    """Whether an edge holds for a run and the value read from an event."""
+    """Whether an edge holds for a run and the value that was read from an event."""
     kind, _, _, orders, _, _, _ = edge
     if kind == Guard.NONE:
         return True
@@ -298,7 +301,7 @@ def _allows(edge, read, runs, here, number):
 
 @helper(inline=True)
 def _set_bound(edge, runs, events, run, at, begins, number):
-    """Set the value that an edge compares with after a run has begun with an event or taken it."""
+    """Set the bound of a run after it has begun a[] with an event or taken it."""
     kind, _, _, _, bound, lane, flags = edge
     if kind == Guard.NONE:
         if begins:
@@ -330,7 +333,7 @@ def _set_bound(edge, runs, events, run, at, begins, number):
 
 @helper(inline=True)
 def _bounds_differ(kind, runs, here, there, number):
-    """Whether two runs compare with different values on an edge of a kind."""
+    """Whether two runs have different bounds on an edge."""
     if kind == Guard.NONE:
         return False
     if runs.guard[here, number] != runs.guard[there, number]:

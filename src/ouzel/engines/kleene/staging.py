@@ -1,4 +1,4 @@
-"""Staging for runs: turns the rows of a batch into events with roles, a partition, lanes and tie-break columns."""
+"""Turns the rows of a batch into events for runs, with roles, partition, lanes and tie-break columns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ouzel.runtime.values import Column, engine_type, one_array
 
 
 class RunStager(Stager):
-    """Turns batches of one stream into events of one query."""
+    """Turns batches of one stream into events for one query."""
 
     def __init__(self, plan: RunPlan, lowered: RunLowered, layout: Layout) -> None:
         super().__init__(plan, Lanes(), layout)
@@ -51,7 +51,7 @@ class RunStager(Stager):
 
     @property
     def coders(self) -> list[Coder]:
-        """The codes that are kept between batches."""
+        """The mappings of values to codes that must be kept between batches."""
         return [self.keys, self.texts, *self.coded]
 
     def _make_small(self, source: GrowingRows) -> SmallStager | None:
@@ -91,8 +91,9 @@ class RunStager(Stager):
         return found
 
     def stage(self, table: pa.Table, ticks: np.ndarray) -> tuple[np.ndarray, Block[RunEvents]]:
-        """The rows that may fill a component, by place in the table, and all events that matter; events that only count
-        have no row. An event in no partition has the key -1."""
+        """(rows, events): the indexes of the rows that may fill a component, and all events that matter. Events that
+        only advance positions have no row. An event without a partition has key -1.
+        """
         candidates, by_component = self.select(table) if self.selected is None else self.selected
         frame = self._frame(table, ticks, candidates)
         roles = self._roles(table, frame, by_component)
@@ -142,7 +143,7 @@ class RunStager(Stager):
     # ── Roles ──────────────────────────────────────────────────────────────────────────────────────
 
     def _roles(self, table: pa.Table, frame: EventFrame, by_component: np.ndarray) -> np.ndarray:
-        """The bits of `RunEvents.roles` for rows of known types."""
+        """The bits of `RunEvents.roles` for rows whose types the query names."""
         decided: dict[int, np.ndarray] = {}
         roles = np.zeros(len(by_component), np.uint64)
         for bit, component, conjuncts in self._role_tests():
@@ -151,7 +152,7 @@ class RunStager(Stager):
         return roles
 
     def _role_tests(self) -> Iterator[tuple[int, int, tuple[Conjunct, ...]]]:
-        """The bits of `RunEvents.roles`, each with its component and the tests of single events."""
+        """For each bit of `RunEvents.roles`: the bit, its component, and its conditions on one event."""
         bit = 0
         plan = self._run_plan
         for component in (*plan.positives, *plan.negatives):
@@ -180,8 +181,9 @@ class RunStager(Stager):
     # ── Partition and [attr] tests ─────────────────────────────────────────────────────────────────
 
     def _partition(self, table: pa.Table, ticks: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """The partition of each row: -1 if a value is null; EVERY_KEY if its type lacks an attribute, or if there are
-        no partitions."""
+        """The partition of each row; -1 if a value is null. EVERY_KEY if the row's type lacks an attribute, or if the
+        query has no partitions.
+        """
         if not self._keyed:
             return np.full(len(rows), EVERY_KEY, np.int32)
         if self._partition_columns is not None:
@@ -198,7 +200,9 @@ class RunStager(Stager):
         return key
 
     def _plain_partition(self) -> list[str] | None:
-        """The columns that partition the stream, if each holds an attribute of all types in the form of the engine."""
+        """The columns whose values are the partition key as they are; None if some type stores an attribute in another
+        column or form.
+        """
         layout, declared = self._layout, self._query.catalog.declared or {}
         found = []
         for test in self._keyed:
@@ -242,7 +246,9 @@ class RunStager(Stager):
         return ints, floats, flags
 
     def null_lanes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The lanes of the event whose every attribute is null; an aggregate over no value refers to it."""
+        """The lanes of the null event, in which every attribute is null. An aggregate over no value refers to this
+        event.
+        """
         lowered = self._lowered
         ints = np.zeros(lowered.int_rows, np.int64)
         floats = np.zeros(lowered.float_rows, np.float64)

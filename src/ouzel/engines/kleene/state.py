@@ -1,4 +1,4 @@
-"""The memory of the run kernel between calls, the matches it finds, and the maintenance of both.
+"""The state of the run kernel between calls, the matches it finds, and the maintenance of both.
 
 First the arrays and how they grow, then the functions that reclaim nodes of the arena (`reclaim_nodes`), expire runs
 (`sweep`) and renumber slots and keys (`rebase`, `renumber`, `rekey`).
@@ -25,7 +25,7 @@ GONE = -2
 
 
 class Counter(IntEnum):
-    """Places in `RunState.counters`."""
+    """Indexes into `RunState.counters`."""
 
     NODES = 0  # of the arena in use
     RUNS = 1  # alive
@@ -47,7 +47,7 @@ MANY = 100_000
 
 
 class Status(IntEnum):
-    """How a call ended."""
+    """Why a call returned."""
 
     DONE = 0
     NODES_FULL = 1
@@ -63,7 +63,7 @@ class Status(IntEnum):
 
 
 class Arena(NamedTuple):
-    """Nodes, each one event of a run. A parent comes before its children."""
+    """Nodes; each is an event of one or more runs. A parent comes before its children."""
 
     event: NDArray[np.int32]  # slot
     parent: NDArray[np.int32]  # START: none; GONE: one that has left the window
@@ -80,7 +80,7 @@ class Arena(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """Active runs, in a list for each key."""
+    """Active runs. Each key has a list of its runs."""
 
     node: NDArray[np.int32]
     place: NDArray[np.int32]
@@ -95,7 +95,7 @@ class Runs(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """Matches that wait for a negated end: a heap by deadline."""
+    """Matches that wait for the end of a negated interval: a heap by deadline."""
 
     deadline: NDArray[np.int64]
     node: NDArray[np.int32]
@@ -103,7 +103,8 @@ class Waiting(NamedTuple):
 
 
 class RunIndex(NamedTuple):
-    """Search trees over the runs (`run_index`), which are made when a key has many and can be dropped at any time."""
+    """Search trees over the runs (`run_index`). They are built when a key has many runs and can be dropped at any time.
+    """
 
     on: NDArray[np.uint8]  # of length 1: 1 while the other arrays are valid
     key: NDArray[np.int32]  # per run
@@ -150,8 +151,9 @@ class RunState(NamedTuple):
 def new_run_state(
     tables: RunTables, references: int, slot_capacity: int, key_capacity: int = 1, *, number_slots: Sequence[int] = ()
 ) -> RunState:
-    """The state before the first event. `number_slots` gives for each reference the slot into which numbers are loaded,
-    -1 for references to events."""
+    """The state before the first event. `number_slots[reference]` is the slot that holds the number of a reference; -1
+    for references to events.
+    """
     counters = np.zeros(len(Counter), np.int64)
     counters[Counter.FREE] = -1
     counters[Counter.LAST_TIMESTAMP] = INT64_MIN
@@ -259,7 +261,7 @@ def reserve_index(tables: RunTables, state: RunState) -> RunState:
 
 
 def reserve_nodes(state: RunState, nodes: int) -> RunState:
-    """Room for this many nodes; the content after those in use is undefined."""
+    """A state with room for this many nodes. New entries are undefined."""
     used = int(state.counters[Counter.NODES])
     return state._replace(
         arena=Arena(*(_with_room(array, used, nodes) for array in state.arena)),
@@ -288,8 +290,9 @@ def reserve_waiting(state: RunState, count: int) -> RunState:
 
 
 def _with_room(array: NDArray, used: int, length: int) -> NDArray:  # type: ignore[type-arg]
-    """An array of at least this length, with the rows in use. Nothing else is written: new pages cost more than reading
-    events."""
+    """An array of at least this length, with the same first `used` rows. Other rows are not written, because new memory
+    pages cost more time than reading events.
+    """
     if len(array) >= length:
         return array
     larger = np.empty((length, *array.shape[1:]), array.dtype)
@@ -298,7 +301,7 @@ def _with_room(array: NDArray, used: int, length: int) -> NDArray:  # type: igno
 
 
 class RunOutput(NamedTuple):
-    """Matches as nodes of the arena. Expand them before the next call that reclaims nodes."""
+    """Matches as nodes of the arena. Expand them before any call that reclaims nodes."""
 
     node: NDArray[np.int32]
     end: NDArray[np.int64]
@@ -320,7 +323,7 @@ def new_run_output(capacity: int = 1024) -> RunOutput:
 
 
 def larger_run_output(output: RunOutput, capacity: int) -> RunOutput:
-    """Room for at least this many matches, with the current content."""
+    """The same output with room for at least this many matches."""
     used = int(output.written[0])
     return RunOutput(
         _with_room(output.node, used, capacity),
@@ -338,10 +341,10 @@ _VISITED = np.int32(1)
 
 
 def reclaim_nodes(tables: RunTables, state: RunState, output: RunOutput) -> int:
-    """Remove dead nodes from the arena; returns the number of live ones.
+    """Remove dead nodes from the arena. Returns the number of live nodes.
 
-    Nodes of runs, of waiting matches and of matches that are not listed yet stay, under new numbers. Members of merged
-    runs that have left the window are removed.
+    Nodes of runs, of waiting matches and of matches in the output stay, with new numbers. Members of merged runs that
+    have left the window are removed.
     """
     return int(_reclaim(bool(tables.merge), state, output))
 
@@ -407,7 +410,7 @@ def _reclaim(merged: bool, state: RunState, output: RunOutput):
 
 @helper(allocates=True)
 def _mark_all(merged, state, output):
-    """-1 for each node that is not needed; lists of merged nodes keep only needed ones."""
+    """Set `renamed` to -1 for each node that is not needed, and remove such nodes from the lists of merged nodes."""
     marks = state.renamed
     marks[: state.counters[Counter.NODES]] = -1
     # Matches come first, because the window of older ones reaches further back.
@@ -424,7 +427,7 @@ def _mark_all(merged, state, output):
 
 @helper(allocates=True)
 def _mark(merged, arena, marks, waiting, node, oldest):
-    """Mark a node and all nodes on a path from it to a start within the window."""
+    """Mark a node, and all nodes on a path back from it to a start within the window."""
     if marks[node] == _VISITED:
         return
     count = 0
@@ -463,7 +466,7 @@ def _mark(merged, arena, marks, waiting, node, oldest):
 
 @helper(inline=True)
 def new_run(state):
-    """A free run; there must be one."""
+    """The index of a free run. There must be one."""
     run = np.int32(state.counters[Counter.FREE])
     state.counters[Counter.FREE] = state.runs.next[np.uint32(run)]
     state.counters[Counter.RUNS] += 1
@@ -481,8 +484,8 @@ def free_run(state, run):
 def sweep(tables: RunTables, state: RunState, oldest_start: int, position_counts: NDArray[np.int64]):
     """Drop runs that can no longer complete.
 
-    A run is dead if it started before `oldest_start`; with windows in events, if its partition has so many events by
-    now (`position_counts`, by key) that the next one is outside.
+    A run is dropped if it started before `oldest_start`. If the window counts events, it is dropped if the next event
+    of its key, at position `position_counts[key]`, is outside its window.
     """
     state.trees.on[0] = 0
     # There may be room for keys without events so far.
@@ -510,9 +513,10 @@ def sweep(tables: RunTables, state: RunState, oldest_start: int, position_counts
 
 @kernel(allocates=True)
 def rebase(tables: RunTables, state: RunState, shift: int, used: int):
-    """Drop the `shift` oldest slots after the kernel's own: the rest of the `used` ones move down.
+    """Drop the `shift` oldest slots, which follow the kernel's own slots. The other slots, out of `used` ones, move
+    down.
 
-    No run, waiting match or match that is not listed may refer to one of them.
+    No run, waiting match or match in the output may refer to a dropped slot.
     """
     for node in range(state.counters[Counter.NODES]):
         state.arena.event[node] = max(state.arena.event[node] - shift, 0)
@@ -532,7 +536,7 @@ def rebase(tables: RunTables, state: RunState, shift: int, used: int):
 
 @helper
 def rebase_marks(tables, key_mark, started, shift, used):
-    """The same for the marks that a form of output stores by slot."""
+    """Move the slots in the marks of forms of output down, as `rebase` does for runs."""
     if tables.form > Form.FIRST:
         for key in range(key_mark.size):
             if key_mark[key] > 0:
@@ -545,7 +549,7 @@ def rebase_marks(tables, key_mark, started, shift, used):
 
 @helper
 def rebase_negatives(tables, negative_head, links, marks, shift, used):
-    """The same for the stacks of negative events."""
+    """Move the slots in the stacks of negative events down, as `rebase` does for runs."""
     reserved = tables.reserved
     for place in range(negative_head.size):
         newest = negative_head[place] - shift
@@ -561,9 +565,10 @@ def rebase_negatives(tables, negative_head, links, marks, shift, used):
 
 @kernel(allocates=True)
 def mark_needed(tables: RunTables, state: RunState, events: RunEvents, needed: NDArray[np.bool_]):
-    """Mark the slots that runs still need, for windows in events, after `sweep` and `reclaim_nodes`.
+    """Mark the slots that runs still need.
 
-    A partition without new events keeps its own events for any time, but no events of others.
+    For windows in events, after `sweep` and `reclaim_nodes`. A partition without new events keeps its own events
+    indefinitely, but no events of other partitions.
     """
     arena = state.arena
     # Per key the slot of the oldest event of a run; earlier negative events forbid nothing any more.
@@ -592,7 +597,9 @@ def _holds_slot(tables, arena, node, register, number):
 def renumber(
     tables: RunTables, state: RunState, events: RunEvents, needed: NDArray[np.bool_], renamed: NDArray[np.int32]
 ):
-    """Slots have new numbers in the same order; those not needed are gone, and `events` is without them."""
+    """Give slots new numbers in the same order, `renamed[slot]`. Slots that are not needed are already removed from
+    `events`.
+    """
     arena = state.arena
     for node in range(state.counters[Counter.NODES]):
         arena.event[node] = renamed[arena.event[node]]
@@ -629,7 +636,8 @@ def renumber(
 
 @kernel(allocates=True)
 def number_events(key: NDArray[np.int32], counts: NDArray[np.int64], positions: NDArray[np.int64]):
-    """Give each event its position among those of its key, continuing from `counts`; keys below 0 have none."""
+    """Give each event its position among the events of its key, continuing from `counts[key]`. Keys below 0 get none.
+    """
     for event in range(key.size):
         if key[event] >= 0:
             positions[event] = counts[key[event]]
@@ -638,8 +646,8 @@ def number_events(key: NDArray[np.int32], counts: NDArray[np.int64], positions: 
 
 @kernel(allocates=True)
 def rekey(state: RunState, renamed: NDArray[np.int32]):
-    """Move the runs, marks and negative events of keys to new codes: `renamed[key]`, never a larger one, -1:
-    dropped."""
+    """Move the runs, marks and negative events of keys to new keys. `renamed[key]` is at most `key`; -1 drops the key.
+    """
     state.trees.on[0] = 0
     keys = min(state.key_head.size, renamed.size)
     negatives = state.negative_head.size // max(state.key_head.size, 1)

@@ -1,8 +1,8 @@
 """Arrays of the run kernel: the query (tables) and the events. Nothing here needs numba.
 
-A *place* is a positive component, counted from 0. An event is read once, with a bit for each possible role: begin a
-place, be taken by a Kleene place, or forbid as a negative. Events are in stream order in buffers that the caller owns;
-a *slot* is a place in them, and the first `tables.reserved` slots belong to the kernel.
+A *place* is a positive component, counted from 0. An event has one bit for each role that it may have: it begins a
+place, a Kleene place takes it, or it forbids matches as a negative event. Events are in stream order in buffers that
+the caller owns. A *slot* is an index into these buffers, and the first `tables.reserved` slots belong to the kernel.
 
 A run is a node of an arena of (event, parent) pairs, so runs share their common prefixes and no version numbers are
 needed (SASE+ 5.1 has a shared buffer with Dewey numbers). The values of running aggregates, the paper's computation
@@ -46,7 +46,7 @@ class Selection(IntEnum):
 
 
 class Rule(IntEnum):
-    """Which events may be between an event of a step and the event bound before it."""
+    """Which events may come between an event and the one that the run bound before it."""
 
     ANY = 0
     NEXT = 1  # none that could have been the event of the step
@@ -74,7 +74,7 @@ class Form(IntEnum):
 
 
 class Function(IntEnum):
-    """What a register holds of the events of its place so far; nulls and absent values are ignored."""
+    """What a register holds: an aggregate of the events of its place so far. Nulls and absent values are ignored."""
 
     COUNT = 0
     DISTINCT = 1  # the number of different values
@@ -89,8 +89,9 @@ class Function(IntEnum):
 
 
 class Register(NamedTuple):
-    """A running aggregate of a Kleene place. `lane.component` has no meaning; no lane: every event counts. A DEVIATION
-    reads the sum of the AVERAGE of the same values, whose register has the number `sum`."""
+    """A running aggregate of a Kleene place. Without a lane it counts every event. `lane.component` has no meaning. A
+    DEVIATION also reads register `sum`, which is the AVERAGE of the same values.
+    """
 
     function: Function
     lane: Lane | None = None
@@ -101,7 +102,7 @@ _EVERY_EVENT = Register(Function.COUNT)
 
 
 class Source(IntEnum):
-    """Where a reference of a test gets its value, starting from a node of a place."""
+    """How the value of a reference is found, starting from a node of a place."""
 
     FIRST = 0  # the first event of the place
     LAST = 1  # the event of the node
@@ -110,9 +111,9 @@ class Source(IntEnum):
 
 
 class Load(NamedTuple):
-    """Before a test, reference `target` is set to the `source` of a place.
+    """Sets reference `target` from the `source` of a place, before a test.
 
-    A NUMBER is written into the slot of the target, in the lane `row`.
+    A NUMBER is written into the target's own slot, in lane `row`.
     """
 
     source: Source
@@ -123,10 +124,10 @@ class Load(NamedTuple):
 
 
 class RunTest(NamedTuple):
-    """A conjunct over lanes of references, with the loads that it needs.
+    """A conjunct as a comparison of lanes of references, with the loads that set these references.
 
-    With `iterated`, it must hold for each event of that place except the first, as reference `current`; the
-    `iterated_loads` start from the node before that event.
+    If `iterated` is a place, the test must hold for each event of this place except the first. Each such event becomes
+    reference `current`, and the `iterated_loads` start from the node before it.
     """
 
     alternatives: tuple[Alternative, ...]
@@ -137,8 +138,9 @@ class RunTest(NamedTuple):
 
 
 class RunPlace(NamedTuple):
-    """A positive component: its tests by edge. The event that is read is reference `first` on begin and `current` on
-    take."""
+    """A positive component, with its tests by edge. The event that is read is reference `first` on the begin edge and
+    `current` on the take edge.
+    """
 
     kleene: bool = False
     first: int = 0
@@ -154,10 +156,11 @@ class RunPlace(NamedTuple):
 
 
 class RunNegative(NamedTuple):
-    """A negative component: the places between whose events it forbids, and the reference of its event in its tests.
+    """A negative component: the places between which its events forbid a match, and the reference of its event in its
+    tests.
 
-    Place -1 and place `length` are the edges of the window. Between neighbours the interval is from the last event of
-    `after` to the first of `before`; with `across`, from the first event of `after` to the last of `before`.
+    Place -1 and place `length` are the ends of the window. If `across`, the interval is from the first event of place
+    `after` to the last of place `before`; otherwise from the last event of `after` to the first of `before`.
     """
 
     after: int
@@ -196,7 +199,7 @@ _PLACE_COLUMNS = 20
 
 
 class ByEdge(IntEnum):
-    """Columns of `RunTables.by_edge`. Ranges end where those of the next row begin."""
+    """Columns of `RunTables.by_edge`. The loads and tests of an edge end where those of the next row begin."""
 
     LOWEST = 0  # the lowest place that a load reads
     FIRST_LOAD = 1
@@ -204,8 +207,10 @@ class ByEdge(IntEnum):
 
 
 class ByGuard(IntEnum):
-    """Columns of `RunTables.by_guard`: for each test whether it compares a lane of the event read with a value that a
-    run keeps until it moves. The run stores the value, so that one comparison refuses most events."""
+    """Columns of `RunTables.by_guard`, which says for each test whether it can be a guard: a comparison of the event
+    that is read with a value that does not change until the run moves. A run stores that value, so one comparison
+    refuses most events.
+    """
 
     KIND = 0  # Guard
     LANE = 1  # of the event read
@@ -224,7 +229,7 @@ class Guard(IntEnum):
 
 
 class ByLoop(IntEnum):
-    """Columns of `RunTables.loop`, for the take edge and for the begin edge that leaves the Kleene place."""
+    """Columns of `RunTables.loop`: one row for the take edge and one for the begin edge out of the Kleene place."""
 
     KIND = 0  # Guard; NONE: the edge has no test
     LANE = 1  # of the event read
@@ -234,7 +239,7 @@ class ByLoop(IntEnum):
 
 
 class Bound(IntEnum):
-    """What an edge compares with: a value of the events of the place so far."""
+    """Which value of the events of a place an edge compares with."""
 
     FIRST = 0
     LAST = 1
@@ -279,7 +284,7 @@ class ByNegative(IntEnum):
 
 
 class RunTables(NamedTuple):
-    """A query."""
+    """A query as arrays."""
 
     length: int  # places
     negatives: int
@@ -331,9 +336,10 @@ def build_run_tables(
     max_runs: int = NO_LIMIT,
     max_events: int = NO_LIMIT,
 ) -> RunTables:
-    """The tables of a query. `renumbered_lanes`, of int64, hold codes that the caller may change between calls.
+    """The tables of a query. `renumbered_lanes` are int64 lanes with codes that the caller may change between calls.
 
-    With `late` the caller expands all matches and drops those that `allowed_matches` refuses.
+    With `late`, the kernel does not test negation. The caller expands all matches and drops those that
+    `allowed_matches` refuses.
 
     >>> build_run_tables([RunPlace(kleene=True), RunPlace()], window=10).length
     2
@@ -435,12 +441,12 @@ def build_run_tables(
 
 
 def _needs_slots_only(negative: RunNegative) -> bool:
-    """Whether the tests of a negative need only the events of a match."""
+    """Whether the tests of a negative component read only events, and no value that a run keeps."""
     return all(test.iterated < 0 and all(load.source <= Source.LAST for load in test.loads) for test in negative.tests)
 
 
 def _tests_ahead(places: Sequence[RunPlace], number: int) -> list[RunTest]:
-    """The tests that a run at a place may still meet."""
+    """The tests on all edges that a run at a place may still take."""
     own = places[number]
     tests = [*own.take, *own.proceed]
     for place in places[number + 1 :]:
@@ -503,8 +509,9 @@ _NO_GUARD = (Guard.NONE, 0, 0, 0, 0)
 
 
 def _loop_rows(places: Sequence[RunPlace], renumbered: frozenset[int]) -> list[tuple[int, ...]]:
-    """The rows of `RunTables.loop`; none unless the query is T+ a[] with one component after it, and each edge needs at
-    most one comparison with a bound."""
+    """The rows of `RunTables.loop`. None unless the pattern is T+ a[] with one component after it, and each edge has at
+    most one comparison with a bound.
+    """
     if [place.kleene for place in places] != [True, False] or places[0].begin or places[0].proceed:
         return []
     edges = ((places[0].take, places[0].current), (places[1].begin, places[1].first))
@@ -515,7 +522,7 @@ def _loop_rows(places: Sequence[RunPlace], renumbered: frozenset[int]) -> list[t
 def _loop_edge(
     tests: Sequence[RunTest], event: int, place: RunPlace, renumbered: frozenset[int]
 ) -> tuple[int, ...] | None:
-    """The columns of an edge that leaves the Kleene place; None if it needs more than one comparison with a bound."""
+    """The columns of `ByLoop` for an edge; None if it needs more than one comparison with a bound."""
     if not tests:
         return _NO_GUARD
     kind, lane, comparison, reference, other_lane = _guard_of(tests[0], event, renumbered)
@@ -542,7 +549,7 @@ _MIRRORED = {
 
 
 def _guard_of(test: RunTest, event: int, renumbered: frozenset[int]) -> tuple[int, ...]:
-    """The first columns of ByGuard for a test."""
+    """The columns of `ByGuard` from KIND to OTHER_LANE for a test."""
     if test.iterated >= 0 or len(test.alternatives) != 1:
         return _NO_GUARD
     (atom,) = test.alternatives
@@ -559,7 +566,7 @@ def _guard_of(test: RunTest, event: int, renumbered: frozenset[int]) -> tuple[in
 
 
 class _Edges:
-    """Collects the edges of an automaton: concatenated tests, and loads without repetition within an edge."""
+    """Collects the edges of an automaton: all tests concatenated, and for each edge its loads without repetition."""
 
     def __init__(self, renumbered: frozenset[int]) -> None:
         self._renumbered = renumbered
@@ -571,7 +578,9 @@ class _Edges:
         self.conjuncts: list[tuple[Alternative, ...]] = []
 
     def add(self, tests: Sequence[RunTest], place: int, event: int = -1) -> int:
-        """An edge whose tests start from a node of `place`; the event that is read is reference `event`."""
+        """Add an edge whose tests start from a node of `place`. The event that is read is reference `event`. Returns
+        its number.
+        """
         loads = list(dict.fromkeys(load for test in tests for load in test.loads))
         looked_at = [load.place for load in loads] + [test.iterated for test in tests if test.iterated >= 0]
         self.rows.append((min(looked_at, default=place), len(self.loads), len(self.tests)))
@@ -587,7 +596,7 @@ class _Edges:
         return len(self.rows) - 1
 
     def indexed(self, edge: int) -> int:
-        """The first test of an edge by whose value runs can be found; -1 if there is none."""
+        """The first test of an edge that the run index can use; -1 if there is none."""
         last = self.rows[edge + 1][2] if edge + 1 < len(self.rows) else len(self.tests)
         return next((test for test in range(self.rows[edge][2], last) if self.guards[test][0] != Guard.NONE), -1)
 
@@ -604,7 +613,7 @@ def _rows(rows: Sequence[tuple[int, ...]], columns: type[IntEnum]) -> NDArray[np
 
 
 class RunEvents(NamedTuple):
-    """Events in stream order. `new_events` shows the exact types."""
+    """Buffers of events in stream order. `new_events` shows the exact types."""
 
     start: NDArray[np.int64]  # may be the same array as `end`
     end: NDArray[np.int64]
