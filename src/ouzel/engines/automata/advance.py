@@ -1,10 +1,10 @@
-"""Events drive instances along the edges of merged automata (CESAR 3.2, Cayuga 4.3). Predicates are ranges over lanes,
-and programs for the rest.
+"""The kernel of merged automata: events move instances along edges (CESAR 3.2, Cayuga 4.3). Predicates are ranges over
+lanes of the event; what ranges cannot express is a program.
 
-All events of a timestamp are read before anything changes, so simultaneous events never see each other. An instance
-that some event takes (its filter predicate holds) is removed, and each event sends a copy along every edge whose
-predicate it satisfies. Copies with the same wait become one instance with several members. If room runs out within a
-timestamp, the timestamp has changed nothing.
+The instances change only after all events of a timestamp have been read, so simultaneous events never see each other.
+An event takes an instance if the filter predicate holds. The instance is then removed, and the event sends a copy of it
+along every edge whose predicate it satisfies. Copies with the same wait become one instance with several members. If an
+array is full within a timestamp, the timestamp has changed nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _ONE = np.uint64(1)
 
 @helper
 def mixed(folded, value):
-    """A hash of the previous hash and one more value; `columns.mixed` is the same over columns."""
+    """A hash of an earlier hash and one more value. `columns.mixed` does the same for columns."""
     word = (folded ^ np.uint64(value)) * _FIRST_FACTOR
     word ^= word >> _SHIFT
     word *= _SECOND_FACTOR
@@ -59,13 +59,13 @@ def mixed(folded, value):
 
 @helper(inline=True)
 def apart(number):
-    """`columns.apart` of one number."""
+    """Like `columns.apart`, for one number."""
     return (np.uint64(number) + _ONE) * _SECOND_FACTOR
 
 
 @helper(inline=True)
 def static_holds(conjuncts, atoms, events, event, conjunct):
-    """Whether the event satisfies the static part of a conjunct. Null satisfies nothing."""
+    """Whether an event satisfies the static part of a conjunct. A null satisfies nothing."""
     for atom in range(conjuncts[conjunct, Conjunct.ATOM_FIRST], conjuncts[conjunct, Conjunct.ATOM_LAST]):
         lane = atoms[atom, 0]
         value = events.ints[lane, event]
@@ -77,7 +77,7 @@ def static_holds(conjuncts, atoms, events, event, conjunct):
 
 @helper
 def run(code, values, registers, slots, events, instance, event, program, row):
-    """Run a program; its value is left at the bottom of the stack."""
+    """Run a program. It leaves its value at the bottom of the stack."""
     steps = code.steps
     ints = values.ints
     floats = values.floats
@@ -119,7 +119,7 @@ def run(code, values, registers, slots, events, instance, event, program, row):
 
 @helper(inline=True)
 def _loaded_int(code, registers, slots, events, instance, event, step, row):
-    """The value that one step of a program loads, and whether it is null."""
+    """(value, is null): what one step of a program loads."""
     component, lane = code.steps[step, 1], code.steps[step, 2]
     if component >= _CURRENT:
         place = event if component == _CURRENT else slots[instance, component]
@@ -144,7 +144,8 @@ def _loaded_float(code, registers, slots, events, instance, event, step, row):
 def programs_hold(automata, state, events, instance, event, conjunct):
     """Whether all programs of a conjunct give true.
 
-    Most of them compare two values and are evaluated here: a call passes all arrays, which costs more than they do.
+    Most programs compare two values and are evaluated here, because a call passes all arrays and costs more than the
+    comparison.
     """
     conjuncts, code = automata.conjuncts, automata.code
     row = conjuncts[conjunct, Conjunct.PARAMETER_ROW]
@@ -173,7 +174,9 @@ def programs_hold(automata, state, events, instance, event, conjunct):
 
 @helper(inline=True)
 def filter_mask(automata, places, serial, events, wait, event):
-    """The conjuncts of a filter predicate that the event satisfies by itself, as bits; computed once per event."""
+    """The conjuncts of a wait's filter predicate whose static part an event satisfies, as bits. Computed once per
+    event.
+    """
     if places[wait, Place.STAMP] == serial:
         return places[wait, Place.MASK]
     first = automata.waits[wait, Wait.CONJUNCT_FIRST]
@@ -188,7 +191,7 @@ def filter_mask(automata, places, serial, events, wait, event):
 
 @helper(inline=True)
 def takes(automata, state, events, instance, event, wait, mask, duration):
-    """Whether the filter predicate holds, so that the event takes the instance."""
+    """Whether an instance's filter predicate holds for an event, so that the event takes the instance."""
     conjunct = automata.waits[wait, Wait.CONJUNCT_FIRST]
     while mask != 0:
         if mask & 1:
@@ -210,7 +213,7 @@ _IN_NO_LIST = -2
 
 @helper(inline=True)
 def following(highest, levels, entry, last, value):
-    """The first entry from `entry` on whose range ends at or after a value; `last` if there is none before it."""
+    """The first entry, from `entry` on, whose range ends at or after a value; `last` if no entry before it does."""
     level = 0
     while entry << 3 * level < last:
         if highest[levels[level] + entry] >= value:
@@ -228,7 +231,7 @@ def following(highest, levels, entry, last, value):
 
 @helper(inline=True)
 def _raise(highest, levels, entry, high):
-    """An entry of the AN index is found by values up to the high end of its range."""
+    """Let the AN index find an entry for values up to `high`."""
     for level in range(len(levels)):
         if highest[levels[level] + entry] >= high:
             break
@@ -238,7 +241,7 @@ def _raise(highest, levels, entry, high):
 
 @helper(inline=True)
 def _lower(highest, levels, entry):
-    """An entry of the AN index is not found any more."""
+    """Stop the AN index from finding an entry."""
     highest[entry] = INT64_MIN
     for level in range(1, len(levels)):
         entry >>= 3
@@ -253,7 +256,7 @@ def _lower(highest, levels, entry):
 
 @helper(inline=True)
 def _activate(automata, state, wait):
-    """The wait has its first instance: events must find it."""
+    """Let the AN index find a wait, which now has its first instance."""
     state.counters[Counter.ACTIVE_WAITS] += 1
     highest, levels = state.an_highest, automata.an.levels
     only = state.places[wait, Place.AN_ENTRY]
@@ -279,7 +282,7 @@ def _deactivate(automata, state, wait):
 
 @helper(inline=True)
 def link(automata, state, events, instance):
-    """Put an instance into the list in which events find it."""
+    """Put an instance into the list through which events find it."""
     links, waits = state.links, automata.waits
     wait = links[instance, Link.WAIT]
     if state.places[wait, Place.COUNT] == 0:
@@ -338,7 +341,7 @@ def unlink(automata, state, instance):
 
 @helper
 def _order_of_instances(state, events, content, left, right):
-    """Negative, zero or positive: a total order of the instances of one timestamp. Zero: they have the same future."""
+    """Compare two instances of one timestamp: negative, zero or positive. Zero if they have the same future."""
     links, times, registers = state.links, state.times, state.registers
     if links[left, Link.WAIT] != links[right, Link.WAIT]:
         return links[left, Link.WAIT] - links[right, Link.WAIT]
@@ -369,7 +372,7 @@ def _order_of_instances(state, events, content, left, right):
 
 @helper
 def _sink(state, events, content, root, count):
-    """Sift down the root of a heap of instances."""
+    """Restore a heap of instances below its root."""
     links = state.links
     while 2 * root + 1 < count:
         child = 2 * root + 1
@@ -385,7 +388,7 @@ def _sink(state, events, content, root, count):
 
 @helper
 def keep_distinct(state, events, content, made):
-    """Free all but one of equal instances of a timestamp; returns the number left."""
+    """Of each set of equal instances of a timestamp, free all but one. Returns the number of instances that remain."""
     links = state.links
     for root in range(made // 2 - 1, -1, -1):
         _sink(state, events, content, root, made)
@@ -407,7 +410,7 @@ def keep_distinct(state, events, content, made):
 
 @kernel
 def relink(automata: Automata, state: State, events: Events):
-    """Put all instances into lists again, after the lists were rebuilt."""
+    """Put all instances into new lists."""
     for instance in range(len(state.links)):
         if state.links[instance, Link.NODE] >= 0:
             link(automata, state, events, instance)
@@ -415,7 +418,7 @@ def relink(automata: Automata, state: State, events: Events):
 
 @kernel
 def sweep(automata: Automata, state: State, now: int):
-    """Drop instances that can no longer lead to a result at or after a tick."""
+    """Drop the instances that can lead to no result at or after tick `now`."""
     links = state.links
     for instance in range(len(links)):
         if links[instance, Link.NODE] >= 0:
@@ -430,7 +433,9 @@ def sweep(automata: Automata, state: State, now: int):
 
 @kernel
 def gather_members(links: Matrix[np.int32], members: Matrix[np.int32], target: Matrix[np.int32]):
-    """Copy the members of live instances to another array, those of each instance together; returns their number."""
+    """Copy the members of live instances to another array, so that those of each instance are adjacent. Returns their
+    number.
+    """
     top = 0
     for instance in range(len(links)):
         if links[instance, Link.NODE] >= 0:
@@ -452,7 +457,7 @@ def members_of(
     rows: NDArray[np.int64],
     nodes: NDArray[np.int32],
 ):
-    """The instances in `live` once for each member: the member and its node."""
+    """Write one row for each member of the instances in `live`: the instance and the node of the member."""
     place = 0
     for k in range(len(live)):
         member = links[live[k], Link.MEMBER_HEAD]
@@ -480,8 +485,9 @@ _SIXTY_THREE = np.uint64(63)
 
 @helper(inline=True)
 def fire(automata, state, events, results, slot, instance, event, entry, made):
-    """Send a copy of an instance, with the event, along the edge of an entry. Returns a status and the number of
-    copies."""
+    """Send a copy of an instance along the edge of an entry, together with the event. Returns the status and the number
+    of copies made so far.
+    """
     counters = state.counters
     target = np.int32(automata.fr_entries[entry, Entry.TARGET] & _LOWER_HALF)
     wait = automata.fr_entries[entry, Entry.TARGET] >> 32
@@ -561,8 +567,9 @@ def fire(automata, state, events, results, slot, instance, event, entry, made):
 
 @helper(inline=True)
 def candidates(index, events, event, row):
-    """The entries of a signature whose values the event has, from the first to the one after the last; and the least
-    high end that their ranges must have, INT64_MIN for entries without ranges."""
+    """(first, last, value): the entries of a signature that have the values of an event, `last` excluded. Their ranges
+    must also end at or after `value`, which is INT64_MIN for entries without a range.
+    """
     signatures = index.signatures
     lane, other, range_lane = (
         signatures[row, Signature.LANE],
@@ -619,7 +626,7 @@ def candidates(index, events, event, row):
 
 @helper(inline=True)
 def entry_holds(automata, events, event, entry):
-    """Whether the event satisfies the static part of an entry's conjunct. Null satisfies nothing."""
+    """Whether an event satisfies the static part of an entry's conjunct. A null satisfies nothing."""
     entries = automata.fr_entries
     lanes = entries[entry, Entry.LANES]
     if lanes != 0:
@@ -644,7 +651,9 @@ def entry_holds(automata, events, event, entry):
 
 @helper(inline=True)
 def gate_bits(automata, events, event):
-    """The bits by which an event passes gates, in two words. Every event passes a gate that has all bits."""
+    """The bits of an event's values in two words. A node whose gate has none of these bits has no edge that the event
+    can take. A gate with all bits lets every event pass.
+    """
     bits, other_bits = _ONE, _NO_BITS
     for k in range(len(automata.gate_lanes)):
         lane = automata.gate_lanes[k]
@@ -660,7 +669,7 @@ def gate_bits(automata, events, event):
 
 @helper(inline=True)
 def leave(automata, state, events, results, node, instance, event, bits, other_bits, duration, made):
-    """Try all edges out of a node, through the FR index if there are many."""
+    """Try all edges out of a node. If they are many, the FR index finds those to try."""
     counters = state.counters
     if automata.gates[node, 0] & bits | automata.gates[node, 1] & other_bits == _NO_BITS:
         return Status.DONE, made
@@ -714,7 +723,7 @@ def leave(automata, state, events, results, node, instance, event, bits, other_b
 
 @helper(inline=True)
 def _read(automata, state, events, results, event, stamp, taken, made):
-    """One event: new instances at the start, then the instances that it may affect, list by list."""
+    """Read one event: make new instances at the start, then try the lists of instances that the event may affect."""
     counters, links, places = state.counters, state.links, state.places
     counters[Counter.SERIAL] += 1
     serial = counters[Counter.SERIAL]
@@ -814,7 +823,7 @@ def _read(automata, state, events, results, event, stamp, taken, made):
 
 @helper(inline=True)
 def _iterate(automata, state, events, instance, event):
-    """Give an instance the event of one more iteration."""
+    """Apply the event to an instance as one more iteration of a fold."""
     times = state.times
     state.members[state.links[instance, Link.MEMBER_HEAD], 1] = -1
     state.slots[instance, automata.nodes[state.links[instance, Link.NODE], Node.SLOT]] = event
@@ -826,7 +835,9 @@ def _iterate(automata, state, events, instance, event):
 
 @kernel
 def advance(automata: Automata, state: State, events: Events, first: int, last: int, results: Results, stamp: int):
-    """Read events from `first` on. Returns where it stopped, the status, and the number of the last timestamp."""
+    """Read events from `first` on. Returns the position where it stopped, the status, and the number of the last
+    timestamp.
+    """
     position = first
     counters = state.counters
     while position < last:

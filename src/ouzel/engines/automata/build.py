@@ -1,8 +1,8 @@
-"""Builds merged automata from columns: one row per query, so that 400,000 queries are a few array operations.
+"""Builds merged automata from columns with one row per query, so that 400,000 queries take a few array operations.
 
-A *pattern* of nodes and edges is the same for all queries of a template; only constants differ, and they are columns.
-Two nodes are merged if everything that leads to them is equal (CESAR, Definition 2). This is encoded in words, and the
-words are compared.
+All queries of a template share one *pattern* of nodes and edges. They differ only in constants, which are columns. Two
+nodes are merged if everything that leads to them is equal (CESAR, Definition 2). To find such nodes, what leads to a
+node is encoded as 64-bit words, and the words are compared.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from ouzel.kernels.jit import helper, kernel
 
 
 class Owners(NamedTuple):
-    """The query from which a merged node is built: its pattern, place and row; and the wait of the node.
+    """For each merged node: the query from which it is built (as pattern, place and row), and its wait.
 
-    Nodes and waits are numbered from 1, so the first entry here is node 1.
+    Nodes and waits are numbered from 1, so entry 0 belongs to node 1.
     """
 
     pattern: NDArray[np.int32]
@@ -60,7 +60,9 @@ class Owners(NamedTuple):
 
 
 class MergedEdges(NamedTuple):
-    """All edges, in blocks of one edge of a pattern: their targets and the rows they are built from."""
+    """All edges of the merged automata, in blocks with one edge of a pattern each: their sources, their targets, and
+    the queries (rows) from which they are built.
+    """
 
     source: NDArray[np.int32]
     target: NDArray[np.int32]
@@ -90,8 +92,9 @@ def _write_atoms(
     table: Cube[np.int64],
     counts: NDArray[np.int32],
 ):
-    """Write the atoms of conjuncts that the AN index has not looked up, from row `used` on; returns the row after the
-    last one."""
+    """Write the atoms of conjuncts, from row `used` on, without those that the AN index has already looked up. Returns
+    the row after the last one written.
+    """
     for k in range(len(rows)):
         conjuncts[places[k], Conjunct.ATOM_FIRST] = used
         for atom in range(known[k, 0], counts[rows[k]]):
@@ -215,7 +218,9 @@ def assembled(
 def _waits(
     patterns: Sequence[PatternColumns], owners: Owners, edge_count: int
 ) -> tuple[list[ConjunctBlock], NDArray[np.int32], NDArray[np.int32]]:
-    """The filter predicates of all waits, the value by which their instances are found, and whether these stay."""
+    """By wait: (blocks of conjuncts of its filter predicate, the value by which its instances are found, whether they
+    stay).
+    """
     blocks: list[ConjunctBlock] = []
     chosen = owners.first_of_wait[1:]
     key = np.full((len(chosen) + 1, 3), -1, np.int32)
@@ -243,7 +248,7 @@ class _Conjuncts(NamedTuple):
 def _place_conjuncts(
     blocks: Sequence[ConjunctBlock], owner_count: int, patterns: Sequence[PatternColumns]
 ) -> _Conjuncts:
-    """Conjuncts in order of their owners, with their programs."""
+    """All conjuncts in the order of their edges and waits, with their programs."""
     owners = np.concatenate([block.owners for block in blocks] or [np.empty(0, np.int64)])
     total = len(owners)
     first = first_of(owners, owner_count)
@@ -275,7 +280,9 @@ def _place_conjuncts(
 
 
 class _Known(NamedTuple):
-    """What an event that reaches an edge is known to satisfy already."""
+    """What is already known about an event that arrives at an edge: the wait it has passed, and the value of one of its
+    lanes.
+    """
 
     source: NDArray[np.int32]  # by edge
     is_indexed: NDArray[np.bool_]  # by node
@@ -285,7 +292,7 @@ class _Known(NamedTuple):
 
 
 class _Leading(NamedTuple):
-    """The targets of edges, and where their conjuncts and the registers they set begin."""
+    """By edge: its target, its first conjunct, and the first register that it sets."""
 
     target: NDArray[np.int32]
     conjunct_first: NDArray[np.int32]
@@ -303,8 +310,9 @@ def _predicates(
     gates: Words,
     is_gate_lane: NDArray[np.bool_],
 ) -> tuple[Ints, Ints]:
-    """The atoms of filter predicates, and those atoms of edges that do not fit their entries in the FR index; and these
-    entries."""
+    """(atoms, entries): the entries of the FR index, and atoms of filter predicates and of those edges whose tests do
+    not all fit into an entry.
+    """
     edge_places = conjuncts.of_block[: len(edge_blocks)]
     wait_places = conjuncts.of_block[len(edge_blocks) :]
     room = sum(_rest_max(b.columns, b.rows) for b in edge_blocks)
@@ -328,7 +336,9 @@ def _predicates(
 
 
 def _rest_max(columns: ConjunctColumns, rows: NDArray[np.int32]) -> int:
-    """The largest number of atoms that do not fit entries of the FR index: an entry has two, for plain ranges."""
+    """An upper bound of the atoms that do not fit into entries of the FR index. An entry has two, if no range is
+    negated.
+    """
     if not columns.atoms:
         return 0
     placed = 0 if any(atom.negated for atom in columns.atoms) else 2
@@ -366,9 +376,9 @@ def _lives(
     node_life: NDArray[np.int64],
     life: NDArray[np.int64],
 ):
-    """How long an instance may last at each node, and so in each wait, and still lead to a result.
+    """The longest time that an instance may still take to a result: for each node, and so for each wait.
 
-    Edges lead to higher numbers.
+    Every edge leads to a node with a higher number.
     """
     for node in range(len(node_life) - 1, -1, -1):
         if wait[node] < 0:
@@ -431,7 +441,7 @@ def build(patterns: Sequence[PatternColumns], programs: ProgramTable, *, merge: 
 
 @kernel(allocates=True)
 def _append(words: NDArray[np.int64], last: NDArray[np.int64], values: NDArray[np.int64]):
-    """Append a column to every row; a column of one value is the same for all."""
+    """Append one value to the words of each row. If `values` has a single value, every row gets that one."""
     step = 0 if len(values) == 1 else 1
     for row in range(len(last)):
         words[last[row]] = values[row * step]
@@ -463,7 +473,8 @@ def _append_conjunct(
     least: NDArray[np.int64],
     greatest: NDArray[np.int64],
 ):
-    """Append a conjunct of a predicate: its atoms in a fixed order, its programs with their inputs, its bounds of DUR.
+    """Append a conjunct of a predicate to the words of each row: its atoms in a fixed order, its programs with the
+    parameters that they read, and its bounds of DUR.
 
     Every list begins with its length, so that different conjuncts have different words.
     """
@@ -512,7 +523,7 @@ def _append_all_parameters(
 
 
 class _Page:
-    """Room for the rules of some queries of a pattern: the encoding of one place, in words."""
+    """Encodes what leads to one place of a pattern as words, for a range of its queries."""
 
     def __init__(self, pattern: PatternColumns, begin: int, end: int, width: int) -> None:
         self._begin = begin
@@ -558,7 +569,7 @@ def _bounds(bounds: Ints | None, none: int) -> Ints:
 
 
 def _width(conjuncts: Sequence[ConjunctColumns], pattern: PatternColumns) -> int:
-    """The largest number of words of conjuncts."""
+    """An upper bound of the number of words that some conjuncts take."""
     parameters = 3 * pattern.parameter_ints.shape[1]
     atoms = sum(one.table.atoms.size // max(1, len(one.table.counts)) for one in conjuncts)
     return int(1 + atoms + sum(4 + len(one.programs) + parameters for one in conjuncts))
@@ -599,8 +610,9 @@ def _number(
     numbers: NDArray[np.int64],
     fresh: NDArray[np.int64],
 ):
-    """Number rules: equal ones have one number. Returns how many are known now; `fresh` has the rows of the new
-    ones."""
+    """Give each rule a number, the same for equal rules. Returns the number of different rules so far; `fresh` gets the
+    rows whose rules are new.
+    """
     mask = np.uint64(len(table) - 1)
     made = 0
     for row in range(len(first)):
@@ -637,7 +649,7 @@ def _put_again(hashes: NDArray[np.uint64], count: int, table: NDArray[np.int64])
 
 
 class _Rules:
-    """All rules so far, each with its number. A hash finds them; their words decide."""
+    """All different rules so far, with their numbers. They are found by a hash and then compared word by word."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -647,7 +659,7 @@ class _Rules:
         self._table = np.full(256, -1, np.int64)
 
     def number(self, page: _Page) -> tuple[Ints, Ints]:
-        """The numbers of some rules, and the rows of the new ones."""
+        """The number of each rule of a page, and the rows whose rules are new."""
         rows = len(page.first)
         before = self.count
         room = int(self._ends[before]) + int((page.last - page.first).sum())
@@ -670,7 +682,9 @@ def _grown(array: NDArray, size: int) -> NDArray:  # type: ignore[type-arg]
 
 
 class _Numbers(NamedTuple):
-    """For one place of a pattern: the rule and the wait of each query, and the rows whose rules are new."""
+    """For one place of a pattern: the numbers of the rule and of the wait of each query, and the rows whose rules are
+    new.
+    """
 
     rule: Ints
     wait: Ints
@@ -678,7 +692,7 @@ class _Numbers(NamedTuple):
 
 
 def _numbers(pattern: PatternColumns, place: int, node_of: NDArray[np.int32], rules: _Rules, waits: _Rules) -> _Numbers:
-    """Number what leads to a place, and its wait. Nodes of earlier places are known."""
+    """Number what leads to a place, and its wait, for each query. The nodes of earlier places must have numbers."""
     node = pattern.nodes[place]
     edges = [edge for edge in pattern.edges if edge.target == place]
     wait_width = 6 + _width(node.conjuncts, pattern)
@@ -711,7 +725,9 @@ def _numbers(pattern: PatternColumns, place: int, node_of: NDArray[np.int32], ru
 def _in_order_of_nodes(
     given: NDArray[np.int64], numbers: NDArray[np.int32], wait: NDArray[np.int32], firsts: NDArray[np.int32]
 ):
-    """Number waits from 1, in the order of nodes; returns their number including the start's. -1: no wait."""
+    """Renumber waits from 1 in the order of nodes; -1 if a node has none. Returns the number of waits, plus one for the
+    start.
+    """
     count = 1
     for node in range(len(given)):
         wait[node] = -1
@@ -725,11 +741,11 @@ def _in_order_of_nodes(
 
 
 def _nodes(patterns: Sequence[PatternColumns], merge: bool) -> tuple[list[NDArray[np.int32]], Owners]:
-    """The node of every place and query, and for each node a query from which it is built.
+    """(node_of, owners): the node of each query at each place, and for each node one query from which it is built.
 
-    Nodes are numbered from the start outwards, so that edges lead upwards. Nodes that one event reaches together are
-    adjacent: first those whose edges have the same key in the FR index, then the children of one node. So memory is
-    read in sequence.
+    Nodes are numbered place by place from the start, so that every edge leads to a higher number. Nodes that one event
+    is likely to reach together get adjacent numbers, so that memory is read in sequence: nodes whose edges have the
+    same key in the FR index, and children of one node.
     """
     node_of = [np.zeros((len(pattern.nodes), pattern.count), np.int32) for pattern in patterns]
     waits = _Rules()
@@ -776,7 +792,9 @@ def _joined(parts: list[NDArray], dtype: type) -> NDArray:  # type: ignore[type-
 
 
 def _nearness(pattern: PatternColumns, place: int, rows: Ints, node_of: NDArray[np.int32]) -> Words:
-    """A value that is equal for nodes that one event reaches together: the node before, or a key of the FR index."""
+    """A value by which nodes are ordered. It is equal, or near, for nodes that one event is likely to reach together:
+    it is the node before or, after the start, a key of the FR index.
+    """
     entering = next(edge for edge in pattern.edges if edge.target == place)
     if entering.source:
         near: Words = node_of[entering.source, rows].astype(np.uint64) << np.uint64(32)

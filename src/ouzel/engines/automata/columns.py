@@ -1,6 +1,6 @@
 """The predicates of queries as columns, for building merged automata: one row per query.
 
-A *pattern* of nodes and edges is the same for all queries of a template; only constants differ, and they are columns.
+All queries of a template share one *pattern* of nodes and edges. They differ only in constants, which are columns.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _ROWS_AT_ONCE = 4096
 
 
 class RangeAtom(NamedTuple):
-    """`low <= lane <= high` for the event that is read, or its negation; by query. Absent if `present` is False."""
+    """For each query, the test `low <= lane <= high` on the event that is read, or its negation. A query does not make
+    the test if its `present` is False.
+    """
 
     lane: int
     negated: bool
@@ -36,7 +38,7 @@ class RangeAtom(NamedTuple):
 
 
 class AtomTable(NamedTuple):
-    """The atoms of each query for a conjunct, adjacent: equalities first."""
+    """The atoms of a conjunct, with those of each query adjacent and equalities first."""
 
     atoms: Ints  # [query, atom, 3]: twice the lane, plus one if negated; low; high
     counts: NDArray[np.int32]  # [query]
@@ -55,7 +57,7 @@ class ConjunctColumns:
 
     @cached_property
     def table(self) -> AtomTable:
-        """All atoms, so that those of one query are together."""
+        """All atoms, with those of one query adjacent."""
         atoms = sorted(self.atoms, key=lambda one: (not one.equality or one.negated, one.lane))
         count = len(atoms[0].low) if atoms else 0
         everyone = np.broadcast_to(np.ones(1, bool), count)
@@ -127,7 +129,7 @@ def _put_in_order(bits: ReadOnly[Ints], numbers: Ints):
 
 
 def ordered(values: NDArray[np.float64]) -> Ints:
-    """Floats as integers of the same order: NaN is the greatest, the two zeros are equal.
+    """Floats as integers in the same order. NaN is the greatest, and both zeros are equal.
 
     >>> ordered(np.array([-1.0, -0.0, 0.0, 2.5, np.inf, np.nan])).argsort().tolist()
     [0, 1, 2, 3, 4, 5]
@@ -138,7 +140,9 @@ def ordered(values: NDArray[np.float64]) -> Ints:
 
 
 class Key(NamedTuple):
-    """A filter predicate requires that a lane of the event equals a value of the instance."""
+    """A condition that every event satisfies if it takes an instance: a lane of the event equals a value of the
+    instance.
+    """
 
     lane: int
     component: int
@@ -146,7 +150,7 @@ class Key(NamedTuple):
 
 
 class EdgeColumns(NamedTuple):
-    """An edge from one place of a pattern to another; a conjunct of it must hold."""
+    """An edge between two places of a pattern. An event takes it if one of its conjuncts holds."""
 
     source: int
     target: int
@@ -155,7 +159,7 @@ class EdgeColumns(NamedTuple):
 
 
 class NodeColumns(NamedTuple):
-    """A place of a pattern where instances wait; the filter predicate is that of its `next` or `fold`."""
+    """A place of a pattern where instances wait, with the filter predicate of its `next` or `fold`."""
 
     conjuncts: tuple[ConjunctColumns, ...] = ()
     slot: int = 0
@@ -178,7 +182,7 @@ class PatternColumns:
 
 @helper(allocates=True)
 def mix(folded, value):
-    """A hash of the previous hash and one more value."""
+    """A hash of an earlier hash and one more value."""
     word = (folded ^ np.uint64(value)) * _FIRST_FACTOR
     word ^= word >> np.uint64(32)
     word *= _SECOND_FACTOR
@@ -186,13 +190,15 @@ def mix(folded, value):
 
 
 def apart(numbers: NDArray[np.integer]) -> Words:
-    """Small numbers as distant words, to begin a hash with: a lane and a value must not just be xor-ed."""
+    """Words that differ in many bits, made from small numbers. A hash begins with one, because xor of a small lane
+    number and a value would collide.
+    """
     with np.errstate(over="ignore"):
         return (numbers.astype(np.int64).view(np.uint64) + np.uint64(1)) * _SECOND_FACTOR
 
 
 def mixed(folded: Words, value: NDArray[np.generic]) -> Words:
-    """A hash of the previous hash and one more column."""
+    """A hash of an earlier hash and one more column."""
     with np.errstate(over="ignore"):
         words = (folded ^ value.astype(np.int64, copy=False).view(np.uint64)) * _FIRST_FACTOR
         words ^= words >> np.uint64(32)
@@ -202,7 +208,8 @@ def mixed(folded: Words, value: NDArray[np.generic]) -> Words:
 
 
 def order_of(words: Words) -> Ints:
-    """The order of hashes: sorting numbers is much faster than sorting places of numbers.
+    """The order that sorts hashes. It sorts words that hold an index in their low bits, which is much faster than
+    argsort.
 
     >>> order_of(np.array([7, 1, 4], np.uint64) << np.uint64(32)).tolist()
     [1, 2, 0]

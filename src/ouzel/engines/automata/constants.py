@@ -1,4 +1,4 @@
-"""Planned automata as columns for the kernel: the constants of each query of a template, as numbers."""
+"""Turns planned automata into columns for the kernel: the constants of each query of a template, as numbers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from ouzel.runtime.values import Column, as_integers, split, to_engine, valids
 
 
 class ParameterFrame:
-    """A table of parameters, one query per row, as a frame for expressions over parameters."""
+    """A frame for expressions over parameters: a table with one query per row."""
 
     def __init__(self, table: pa.Table, count: int) -> None:
         self._table = table
@@ -66,7 +66,7 @@ class Constants:
         self.count = frame.rows
 
     def ask(self, planned: PlannedBranch) -> None:
-        """Compute all constants that an automaton needs."""
+        """Compute all constants that the automaton of a branch needs."""
         predicates = [*(node.conjuncts for node in planned.nodes[1:-1]), *(edge.conjuncts for edge in planned.edges)]
         for conjunct in (one for conjuncts in predicates for one in conjuncts):
             for condition in conjunct.enabled:
@@ -79,13 +79,13 @@ class Constants:
                     self.truth(atom.unless)
 
     def values(self, form: Form, constant: Bound) -> tuple[np.ndarray, np.ndarray]:
-        """Constants in the form of the lane that they are compared with, and which are not null."""
+        """(values, valid): a constant of each query, in the form of the lane that it is compared with."""
         if (form, constant) not in self.known:
             self.known[form, constant] = self._computed(form, constant)
         return self.known[form, constant]
 
     def truth(self, condition: Bound) -> np.ndarray:
-        """The queries for which a condition on parameters holds."""
+        """For each query, whether a condition on its parameters holds."""
         if (None, condition) not in self.known:
             column = evaluate(condition, self._frame)
             known = pc.fill_null(column, False) if column.null_count else column
@@ -94,7 +94,7 @@ class Constants:
         return self.known[None, condition][0]
 
     def parameters(self, wanted: Sequence[Attribute]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The parameters that programs read: integers, floats, and which are null."""
+        """(integers, floats, is null): the parameters that programs read, by query."""
         shape = (self.count if wanted else 0, len(wanted))
         ints, floats, nulls = np.zeros(shape, np.int64), np.zeros(shape, np.float64), np.zeros(shape, np.uint8)
         for k, parameter in enumerate(wanted):
@@ -128,7 +128,7 @@ def _raw(column: Column) -> tuple[np.ndarray, np.ndarray]:
 
 
 class StoredConstants:
-    """Constants of some of the queries that were computed before."""
+    """Constants that were computed before, for some of the queries."""
 
     def __init__(
         self,
@@ -207,7 +207,7 @@ class PatternWriter:
         return RangeAtom(self._lanes.number(atom.lane), negated, low, high, equality, present), valid
 
     def _present(self, unless: Bound) -> np.ndarray:
-        """The queries that make a test; tests of the same queries share one array."""
+        """For each query, whether it makes a test. Equal conditions share one array."""
         if unless not in self._presence:
             self._presence[unless] = ~self._constants.truth(unless)
         return self._presence[unless]
@@ -231,7 +231,9 @@ class PatternWriter:
 
 
 def _joined(atoms: list[RangeAtom], more: RangeAtom) -> list[RangeAtom]:
-    """Two ranges of one lane, intersected."""
+    """Atoms with one more. If the last one has the same lane as another atom, and neither is an equality, their ranges
+    are intersected.
+    """
     for k, atom in enumerate(atoms):
         alike = atom.lane == more.lane and not (atom.negated or more.negated or atom.equality or more.equality)
         if alike and atom.present is more.present:
@@ -242,7 +244,7 @@ def _joined(atoms: list[RangeAtom], more: RangeAtom) -> list[RangeAtom]:
 
 
 def _narrower(narrow: np.ufunc, end: int, bounds: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The narrower of two bounds, by query; often one of them is unbounded for all queries."""
+    """For each query, the narrower of two bounds. Often one of them is unbounded for all queries."""
     for known, other in ((bounds, others), (others, bounds)):
         if len(known) and known.strides == (0,) and known[0] == end:
             return other

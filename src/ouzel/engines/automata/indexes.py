@@ -1,7 +1,7 @@
-"""The FR index over edges and the AN index over waits, built from the columns of queries.
+"""The FR index over edges and the AN index over waits (Cayuga), built from the columns of queries.
 
-Conjuncts are found by up to two equalities. A key that very many conjuncts share is divided by the range of one more
-lane, so that `price > :limit` of 100,000 queries costs an event no more than the queries that it satisfies.
+A conjunct is found by up to two equalities, and by the range of one more lane. So for 100,000 queries with `price >
+:limit`, an event costs no more than the queries that it satisfies.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _HALF = 32
 
 
 class ConjunctBlock(NamedTuple):
-    """One conjunct of one edge or wait of a pattern, for the rows that are built."""
+    """One conjunct of a pattern for some queries (`rows`), and the edge or wait that has it in each (`owners`)."""
 
     pattern: int
     columns: ConjunctColumns
@@ -41,12 +41,12 @@ class ConjunctBlock(NamedTuple):
     owners: NDArray[np.int64]
 
     def chosen(self, which: NDArray[np.bool_]) -> ConjunctBlock:
-        """The same for some of the rows."""
+        """The block with only some of its rows."""
         return self if which.all() else self._replace(rows=self.rows[which], owners=self.owners[which])
 
 
 def first_of(owners: NDArray[np.integer], count: int) -> NDArray[np.int32]:
-    """Where the items of each owner begin, sorted by owner."""
+    """Where the items of each owner begin once items are sorted by owner."""
     first = np.zeros(count + 1, np.int32)
     np.cumsum(np.bincount(owners, minlength=count), out=first[1:])
     return first
@@ -54,7 +54,7 @@ def first_of(owners: NDArray[np.integer], count: int) -> NDArray[np.int32]:
 
 @kernel(allocates=True)
 def places_of(owners: NDArray[np.int32] | NDArray[np.int64], first: NDArray[np.int32]):
-    """The new places of items in a stable sort by owner."""
+    """The index of each item after a stable sort by owner."""
     following = first.copy()
     place = np.empty(len(owners), np.int64)
     for k in range(len(owners)):
@@ -77,7 +77,9 @@ def find_words(
     counts: NDArray[np.int32],
     equal: NDArray[np.int32],
 ):
-    """The key of a conjunct of an edge in the FR index: its node, the lanes it compares, and their values."""
+    """The keys by which conjuncts of edges are found in the FR index. A key is a node, the lanes compared, and their
+    values.
+    """
     for k in range(len(words)):
         row = rows[k]
         keys = equal[row] if len(equal) else 0
@@ -106,10 +108,10 @@ def find_ranges(
     counts: NDArray[np.int32],
     equal: NDArray[np.int32],
 ):
-    """The range of a conjunct by which it can be found: the number of its atom, its ends, and its lane plus one.
+    """The range by which each conjunct can be found: the number of its atom, its two ends, and its lane plus one.
 
-    A range with two ends is preferred, because it is satisfied by fewer events; of several the last one, because the
-    later bytes of texts differ more. -1 and lane 0: it has none.
+    A range with two ends is preferred, because fewer events satisfy it. Of several, the last one is taken, because
+    texts differ more in later bytes. A conjunct without a range has atom -1 and lane 0.
     """
     for k in range(len(rows)):
         row = rows[k]
@@ -127,7 +129,7 @@ def find_ranges(
 
 
 class Indexed(NamedTuple):
-    """An index, and where it has which conjuncts."""
+    """An index, and for each conjunct its entry there."""
 
     index: Index
     signature_first: NDArray[np.int32]  # by node
@@ -136,7 +138,7 @@ class Indexed(NamedTuple):
 
 
 class _Keys(NamedTuple):
-    """What conjuncts are found by."""
+    """For each conjunct, what the index finds it by: its lanes, values and range."""
 
     conjunct: Ints
     signature: Ints
@@ -161,10 +163,10 @@ def index_of(
     *,
     covers_all: bool = False,
 ) -> Indexed:
-    """The index over conjuncts, by the node of each.
+    """The index over conjuncts, by the node of each conjunct.
 
-    Entries with ranges come first, then the others that a hash finds, then those of nodes that are not indexed, which
-    are scanned. `covers_all`: `highest` covers all entries.
+    Entries with ranges come first, then other entries that the hash table finds, and last the entries of nodes that are
+    not indexed, which are scanned. If `covers_all`, `highest` covers all entries, not only those with ranges.
     """
     total = sum(len(block.owners) for block in blocks)
     node = np.empty(total, np.int32)
@@ -222,14 +224,14 @@ def _keys_of(block: ConjunctBlock, chosen: Ints, conjuncts: Ints, nodes: NDArray
 
 
 def _sizes(words: Words) -> Ints:
-    """For each of some sorted words, how many are equal to it."""
+    """For each word of a sorted array, the number of equal words."""
     begins = np.flatnonzero(np.concatenate([np.ones(min(1, len(words)), bool), words[1:] != words[:-1]]))
     sizes = np.diff(begins, append=len(words))
     return np.repeat(sizes, sizes)
 
 
 def _by_key(keys: _Keys, node: NDArray[np.int32]) -> Ints:
-    """The order of keys that are sorted by hash, in which equal keys are adjacent."""
+    """The order that makes equal keys adjacent. The keys must be sorted by hash."""
     nodes = node[keys.conjunct]
     hit = np.flatnonzero(keys.word[1:] == keys.word[:-1])
     alike = (nodes[hit] == nodes[hit + 1]) & (keys.signature[hit] == keys.signature[hit + 1])
@@ -239,7 +241,9 @@ def _by_key(keys: _Keys, node: NDArray[np.int32]) -> Ints:
 
 
 def _by_key_and_range(keys: _Keys, node: NDArray[np.int32]) -> Ints:
-    """The order in which equal keys are adjacent and sorted by low; of one low, the longest range comes first."""
+    """The order that makes equal keys adjacent and sorts them by the low end of their range. With equal low ends the
+    longest range comes first.
+    """
     low, high = keys.bounds[:, 0], keys.bounds[:, 1]
     return np.lexsort(
         (~high, low, keys.values[:, 1], keys.values[:, 0], keys.signature, node[keys.conjunct], keys.word)
@@ -249,7 +253,7 @@ def _by_key_and_range(keys: _Keys, node: NDArray[np.int32]) -> Ints:
 def _signatures(
     keys: _Keys, node: NDArray[np.int32], scanned: Ints, node_count: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], Words, Ints]:
-    """Where the signatures of each node begin, the signatures, their hashes, and the row of each key's signature."""
+    """(the first signature of each node, signatures, their hashes, the signature of each key)."""
     scanned_node = node[scanned]
     begins = np.flatnonzero(np.diff(scanned_node, prepend=-1))
     ends = np.append(begins[1:], len(scanned))[: len(begins)] + len(keys.conjunct)
@@ -278,7 +282,7 @@ def _signatures(
 
 
 def _table(keys: _Keys, which: Ints) -> tuple[Words, Ints]:
-    """The bits and the hash table of an index."""
+    """(bits, hash table) of an index."""
     words = keys.word
     is_first = np.ones(len(words), bool)
     is_first[1:] = (words[1:] != words[:-1]) | (which[1:] != which[:-1])
@@ -317,7 +321,7 @@ def _insert(
 
 
 def _levels(highs: Ints) -> tuple[Ints, NDArray[np.int32]]:
-    """`Index.highest` and `Index.levels`. Every level ends with a whole block."""
+    """`Index.highest` and `Index.levels`. Each level is filled up to a whole block."""
     parts, begins = [], [0]
     while True:
         padded = np.full(-(-len(highs) // BLOCK) * BLOCK, INT64_MIN)
@@ -333,7 +337,9 @@ def _levels(highs: Ints) -> tuple[Ints, NDArray[np.int32]]:
 
 
 class WaitKeys(NamedTuple):
-    """By wait: a lane and the value that every event that takes its instances has there; lane -1: none."""
+    """By wait: a lane, and the value that this lane has in every event that takes an instance of the wait. Lane -1 if
+    there is none.
+    """
 
     lane: NDArray[np.int32]
     value: Ints
@@ -341,7 +347,7 @@ class WaitKeys(NamedTuple):
 
 @helper(allocates=True)
 def _is_known(atoms, row, atom, keys, ranged, lane, value):
-    """Whether an event is known to satisfy an atom: the index looked it up, or the wait has the same atom."""
+    """Whether an atom need not be tested any more: the index has looked it up, or the wait requires the same."""
     if keys >= 0:
         return atom < keys or atom == ranged
     code, low, high = atoms[row, atom, 0], atoms[row, atom, 1], atoms[row, atom, 2]
@@ -374,12 +380,13 @@ def write_entries(
     conjunct_first: NDArray[np.int32],
     register_first: NDArray[np.int32],
 ):
-    """Entries of the FR index: an edge, two tests of the event, and whether there is more to test.
+    """Write the entries of the FR index. An entry holds an edge, two tests of the event, and whether there is more to
+    test.
 
-    Atoms that do not fit go to `rest` from row `more` on; returns the row after the last one.
+    Atoms that do not fit into an entry go to `rest`, from row `more` on. Returns the row after the last one written.
 
-    It also makes the gates of nodes with few edges. A gate has one bit per edge, for an equality of that edge; one
-    that the wait does not already require is preferred.
+    It also makes the gates of nodes with few edges. A gate has one bit for each edge, which stands for an equality that
+    the edge requires, if possible one that the wait does not require already.
     """
     for k in range(len(rows)):
         row, edge = rows[k], edges[k]
@@ -446,7 +453,9 @@ class AnIndex(NamedTuple):
 
 
 def an_index(blocks: Sequence[ConjunctBlock], first_wait: int, waits: int, is_dynamic: NDArray[np.bool_]) -> AnIndex:
-    """The AN index over the conjuncts of filter predicates of waits whose instances no value of their own finds."""
+    """The AN index over conjuncts of filter predicates. It leaves out the waits in `is_dynamic`, whose instances are
+    found by a value of their own.
+    """
     static = [block.chosen(~is_dynamic[block.owners - first_wait]) for block in blocks]
     of_block = [block.owners - first_wait for block in static]
     wait = np.concatenate([*of_block, np.empty(0, np.int64)])

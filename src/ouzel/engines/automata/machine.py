@@ -1,4 +1,4 @@
-"""The automaton kernel with its state: events, instances, and both as arrays for snapshots."""
+"""The automaton kernel with its state. It holds events and instances, and stores both as arrays in snapshots."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _too_many_instances(limits: Limits, name: str) -> LimitError:
 
 
 class Machine:
-    """The kernel with its state: automata, instances, and the events that these refer to."""
+    """The kernel with its state: automata, instances, and the events that the instances refer to."""
 
     def __init__(self, automata: Automata, lanes: EventLanes, *, slots: int, registers: int, limits: Limits) -> None:
         self.automata = automata
@@ -90,7 +90,7 @@ class Machine:
         self.position = 0  # the first event that was not read
 
     def feed(self, events: Events, rows: np.ndarray, rank: Callable[[Events], None], name: str) -> Results:
-        """Read events that are ordered by end; returns the results, which the next call overwrites."""
+        """Read events that are ordered by end. Returns the results, which the next call overwrites."""
         first = self.count
         if first:
             self._append(events, rows)
@@ -110,7 +110,7 @@ class Machine:
         self.count = last
 
     def read(self, first: int, last: int, name: str) -> Results:
-        """Read some of the machine's events. If a limit is passed, the results before `position` are complete."""
+        """Read some of the machine's events. When a limit is exceeded, the results before `position` are complete."""
         self.results.count[0] = 0
         pieces = Pieces(last, self.events.times[:, Time.END])
         while True:
@@ -152,11 +152,13 @@ class Machine:
             self.relink()
 
     def _passed(self, name: str, nodes: np.ndarray, most: int, error: LimitMessage) -> None:
-        """A limit is passed: the query has at least `most` results or instances, at these nodes."""
+        """Raise the error of an exceeded limit: a query with one of these nodes has at least `most` results or
+        instances.
+        """
         raise error(self._limits, name)
 
     def _put_members_anew(self, wanted: int) -> None:
-        """Compact the members of live instances; dead ones took room until now."""
+        """Remove the members of dead instances from the array of members."""
         # Twice the size of before, so that it is needed less and less often, up to the size of a near cache.
         room = min(2 * len(self.state.members), _MEMBERS_NEAR)
         members = np.empty((max(wanted, room, MEMBERS_MIN), 2), np.int32)
@@ -176,12 +178,12 @@ class Machine:
 
     @property
     def live(self) -> int:
-        """The number of instances; one that waits at several nodes counts for each of them."""
+        """The number of instances. One that waits at several nodes counts once for each node."""
         links = self.state.links
         return int(links[links[:, Link.NODE] >= 0, Link.MEMBER_COUNT].sum())
 
     def evict(self, now: int, life: int) -> None:
-        """Drop what can lead to no result after a tick: instances, then the events before them."""
+        """Drop what can lead to no result after tick `now`: first instances, then the events before all that remain."""
         if life == INT64_MAX or not may_be_mostly_dead(self.count):
             return
         ends = self.events.end[: self.count]
@@ -200,7 +202,7 @@ class Machine:
 
 
 def _write(target: Events, at: int, events: Events) -> None:
-    """Write events from a place on."""
+    """Write events into buffers, from index `at` on."""
     last = at + len(events.end)
     target.times[at:last] = events.times
     for name in ("ints", "floats", "int_nulls", "float_nulls"):
@@ -208,7 +210,7 @@ def _write(target: Events, at: int, events: Events) -> None:
 
 
 def chosen_events(events: Events, which: Any) -> Events:
-    """Some events, in a given order."""
+    """The events with some indexes, in the order of these."""
     return Events(
         times=np.ascontiguousarray(events.times[which]),
         ints=np.ascontiguousarray(events.ints[:, which]),
@@ -219,7 +221,7 @@ def chosen_events(events: Events, which: Any) -> Events:
 
 
 def joined_events(parts: Sequence[Events]) -> Events:
-    """Events, concatenated."""
+    """Events of several buffers, concatenated."""
     if len(parts) == 1:
         return parts[0]
     return Events(
@@ -231,13 +233,13 @@ def joined_events(parts: Sequence[Events]) -> Events:
 
 
 def longest_life(automata: Automata) -> int:
-    """The longest DUR with which any instance can still lead to a result."""
+    """The greatest DUR at which an instance can still lead to a result."""
     # An event without duration is still needed until then.
     return int(automata.life[1:].max(initial=1))
 
 
 def dump_machine(machine: Machine, writer: Writer) -> dict[str, Any]:
-    """The instances and the events they refer to; lists are rebuilt."""
+    """Store the instances and the events that they refer to. Lists are not stored, but rebuilt."""
     live = np.flatnonzero(machine.state.links[:, Link.NODE] >= 0)
     return {
         "instances": {name: writer.add_array(array) for name, array in instances_of(machine.state, live).items()},
@@ -248,7 +250,7 @@ def dump_machine(machine: Machine, writer: Writer) -> dict[str, Any]:
 
 
 def instances_of(state: State, live: np.ndarray) -> dict[str, np.ndarray]:
-    """Some instances, as arrays by name; one that waits at several nodes appears once for each."""
+    """Some instances as arrays by name. One that waits at several nodes appears once for each node."""
     count = int(state.links[live, Link.MEMBER_COUNT].sum())
     rows, nodes = np.empty(count, np.int64), np.empty(count, np.int32)
     kernel.members_of(state.links, state.members, live.astype(np.int64), rows, nodes)
@@ -270,7 +272,7 @@ def load_machine(machine: Machine, reader: Reader, head: Mapping[str, Any]) -> N
 
 
 def put_instances(machine: Machine, instances: Mapping[str, np.ndarray]) -> None:
-    """Add instances whose events the machine has."""
+    """Add instances. The machine must already have their events."""
     count = len(instances["links"])
     state: State = new_state(
         machine.automata,

@@ -1,6 +1,7 @@
-"""Runs algebra expressions: one automaton for each stream, chained if one reads another's events.
+"""Runs algebra expressions. Each stream of an expression has one automaton, which may read the output of another.
 
-A stream's automaton holds what is pending, the events that live instances refer to as lanes, and the rows behind them.
+The automaton of a stream holds pending events, the lanes of events that live instances refer to, and the rows of these
+events.
 """
 
 from __future__ import annotations
@@ -72,12 +73,12 @@ class _Pending(NamedTuple):
     rows: np.ndarray
 
     def chosen(self, places: np.ndarray) -> _Pending:
-        """Some of the events, in a given order."""
+        """The events with some indexes, in the order of these."""
         return _Pending(chosen_events(self.events, places), self.rows[places])
 
 
 class Columns(Protocol):
-    """Knows the columns of sources."""
+    """The columns of the sources of an expression."""
 
     def column_of(self, source: Source, name: str) -> str:
         """The column of a source's table that holds an attribute."""
@@ -87,7 +88,7 @@ class Columns(Protocol):
 
 
 def _built(stream: BoundStream, planner: Planner, texts: Coder, types: Coder) -> Built:
-    """The automata of a stream's branches."""
+    """The merged automata of all branches of a stream."""
     planned = [planner.branch(branch) for branch in stream.branches]
     writer = PatternWriter(planner.lanes, Constants(ParameterFrame(pa.table({}), 1), texts, types))
     return build([writer.pattern(one, []) for one in planned], planner.programs)
@@ -96,9 +97,9 @@ def _built(stream: BoundStream, planner: Planner, texts: Coder, types: Coder) ->
 class StreamAutomaton:
     """The automaton of one stream of an expression, over any number of sources.
 
-    It does not use StreamBuffer. The kernel reads all times of an event together, so its `times` have a row for each
-    event, where the buffer has events on the last axis. Each source has its own row store. And events leave by the
-    instances that still refer to them, not by a window.
+    It does not use StreamBuffer, for three reasons. The kernel reads all times of an event together, so `times` has one
+    row for each event, whereas in the buffer events are on the last axis. Each source has its own row store. And an
+    event is evicted when no instance refers to it any more, not when it leaves a window.
     """
 
     def __init__(self, name: str, stream: BoundStream, time: Type, limits: Limits, columns: Columns) -> None:
@@ -140,7 +141,7 @@ class StreamAutomaton:
         self._small: dict[int, list[tuple[int, list[str], SmallAnswer]] | None] = {}
 
     def stage(self, source: Source, batch: Batch, *, zero_copy: bool) -> None:
-        """Take in events of one source, in any order."""
+        """Add events of one source, in any order."""
         number = self.sources.index(source)
         frame = RowFrame(batch, lambda name: self._columns.column_of(source, name))
         events = self._maker.events(batch, source, frame)
@@ -168,7 +169,7 @@ class StreamAutomaton:
     def stage_small(
         self, batch: SmallBatch, small: SmallStager, count: int, bits: np.ndarray, lanes: np.ndarray, prints: np.ndarray
     ) -> None:
-        """Take in the rows that a small push has for the sources, which are `bits` of their roles."""
+        """Add the rows of a small push that match the sources. `bits` are their roles: which source each belongs to."""
         rows = batch.source.rows
         total = min(len(bits), small.roles_max) * count
         events = new_events(total, len(self._lanes.ints), len(self._lanes.floats))
@@ -190,7 +191,7 @@ class StreamAutomaton:
 
     @property
     def takes_small(self) -> bool:
-        """Whether events may be written by compiled code alone."""
+        """Whether compiled code alone can stage events."""
         return self._content < 0
 
     @property
@@ -199,7 +200,7 @@ class StreamAutomaton:
         return self._lanes
 
     def advance(self, until: int) -> Batch:
-        """No event at or before `until` can come any more: read the ready events."""
+        """Read the ready events, given that no event at or before `until` can come any more."""
         ready = self._take_ready(until)
         if ready is None:
             return self._empty()
@@ -213,7 +214,9 @@ class StreamAutomaton:
         return answer
 
     def _compact_texts(self) -> None:
-        """Drop codes of texts that nothing held here has, so that memory follows the longest DUR."""
+        """Drop the codes of texts that nothing here has any more, so that memory does not grow with all texts ever
+        seen.
+        """
         lanes = [number for number, lane in enumerate(self._lanes.ints) if lane.form is Form.CODE]
         if not is_sparse(self.texts.count - self._constant_texts, len(lanes) * self.held_events):
             return
@@ -298,7 +301,7 @@ class StreamAutomaton:
         return pa.table(columns, schema=self.table_type)
 
     def _small_values(self, branch: Branch, results: Results, places: np.ndarray) -> pa.Table | None:
-        """The same for rows of small pushes; None if a column is computed."""
+        """The results as columns, if their events are rows of small pushes; None if a column is computed."""
         slots = np.ascontiguousarray(results.slots[places].T)
         taken: dict[str, pa.Array] = {}
         for source, names, answer in self._small_answer(branch) or ():
@@ -312,7 +315,9 @@ class StreamAutomaton:
         return pa.Table.from_arrays([taken[name] for name in self.stream.columns], schema=self.table_type)
 
     def _small_answer(self, branch: Branch) -> list[tuple[int, list[str], SmallAnswer]] | None:
-        """How small answers are made, by source: its columns, and how they are read. None if one is computed."""
+        """How the columns of small answers are read, by source: (source, column names, answer). None if a column is
+        computed.
+        """
         known = self._small.get(id(branch))
         if id(branch) not in self._small:
             columns: dict[int, dict[str, tuple[int, str]]] = {}
@@ -336,13 +341,13 @@ class StreamAutomaton:
         return known
 
     def fetch(self, source: Source, events: np.ndarray) -> tuple[pa.Table, np.ndarray]:
-        """A table with the rows of some events, and their places in it."""
+        """A table with the rows of some events, and for each event its row in the table."""
         payload = self._payloads[self.sources.index(source)]
         table, _, rows = payload.fetch(self._machine.rows[events])
         return table, rows
 
     def column_of(self, source: Source, name: str) -> str:
-        """The column of that table that holds an attribute."""
+        """The column that holds an attribute in the table of `fetch`."""
         return self._columns.column_of(source, name)
 
     def times(self, events: np.ndarray, field: EventField) -> np.ndarray:
@@ -362,7 +367,7 @@ class StreamAutomaton:
 
     @property
     def free(self) -> int:
-        """How many instances may be added before their limit is checked."""
+        """The number of instances that can be added before their limit must be checked."""
         return int(self._machine.state.counters[Counter.FREE])
 
     @property
@@ -389,13 +394,13 @@ class StreamAutomaton:
 
 
 def _renamed(codes: np.ndarray, renamed: np.ndarray) -> np.ndarray:
-    """New codes for old ones; null and values that are not codes stay."""
+    """New codes in place of old ones. Nulls and values that are not codes stay the same."""
     known = (codes >= 0) & (codes < len(renamed))
     return np.where(known, renamed[np.where(known, codes, 0)], codes)
 
 
 class AlgebraOperator(QueryOperator):
-    """The state of one expression. `stage` takes in events; `advance` moves time and returns the results."""
+    """The state of one expression. `stage` adds events; `advance` moves time and returns the results."""
 
     def __init__(self, query: BoundAlgebra, layout: Layout, limits: Limits) -> None:
         self._query = query
@@ -437,7 +442,7 @@ class AlgebraOperator(QueryOperator):
         return found
 
     def stage(self, table: pa.Table, ticks: np.ndarray, *, zero_copy: bool = False) -> None:
-        """Take in rows, in any order."""
+        """Add rows, in any order."""
         numbers = np.arange(self._next_row, self._next_row + len(ticks))
         self._next_row += len(ticks)
         prints = fingerprints(numbers)
@@ -451,7 +456,7 @@ class AlgebraOperator(QueryOperator):
         self._check_held()
 
     def stage_small(self, batch: SmallBatch) -> None:
-        """Take in rows of small pushes by compiled code, if their order is known by time."""
+        """Add rows of small pushes by compiled code, if time alone decides their order."""
         small = self._small_stager(batch.source)
         if small is None:
             return super().stage_small(batch)
@@ -502,7 +507,7 @@ class AlgebraOperator(QueryOperator):
         return Batch(table, start, ticks, ticks, prints)
 
     def answer(self, until: int) -> Answer:
-        """Read what is ready, stream by stream, and give the results of the last one."""
+        """Read the ready events, stream by stream, and return the results of the last stream."""
         batch: Batch | None = None
         for number, automaton in enumerate(self._automata):
             batch = automaton.advance(until)
@@ -518,18 +523,18 @@ class AlgebraOperator(QueryOperator):
 
     @property
     def next_deadline(self) -> int | None:
-        """The earliest tick at which time alone can complete something."""
+        """The earliest tick at which results are due without a further event; None if there is none."""
         ticks = [automaton.next_deadline for automaton in self._automata]
         return min((tick for tick in ticks if tick is not None), default=None)
 
     @property
     def held_events(self) -> int:
-        """The number of events that are pending or referred to."""
+        """The number of events that are pending or that instances refer to."""
         return sum(automaton.held_events for automaton in self._automata)
 
     @property
     def room(self) -> int:
-        """A lower bound of the events without an answer that may come before a limit must be checked."""
+        """A lower bound of the events that can be read without returning results before a limit must be checked."""
         if any(step.operator is Operator.FOLD for s in self._query.streams for b in s.branches for step in b.steps):
             return 0  # One event may double the instances.
         branches = sum(len(stream.branches) for stream in self._query.streams)
@@ -550,14 +555,14 @@ class AlgebraOperator(QueryOperator):
         return {"next_row": self._next_row, "streams": [automaton.dump(writer) for automaton in self._automata]}
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
-        """Take back what `dump` stored."""
+        """Restore what `dump` stored."""
         self._next_row = head["next_row"]
         for automaton, one in zip(self._automata, head["streams"], strict=True):
             automaton.load(reader, one)
 
 
 def require_bounded(query: BoundAlgebra) -> None:
-    """On streams next and fold need an upper bound on DUR: without one, instances would wait without end."""
+    """Raise an error if a next or fold on a stream has no upper bound on DUR: its instances would wait forever."""
     for stream in query.streams:
         built = _built(stream, Planner(query.catalog.time.type, indexed=False), Coder(), Coder())
         if any(branch.steps for branch in stream.branches) and longest_life(built.automata) == INT64_MAX:

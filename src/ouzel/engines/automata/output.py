@@ -1,4 +1,4 @@
-"""Results of automata as columns: the values of their attributes, read from the rows of their events."""
+"""Turns results of automata into columns: the values of their attributes, from the rows of their events."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from ouzel.runtime.values import Column, from_engine, one_array, output_type, to
 
 
 class Host(Protocol):
-    """Holds the events that results refer to."""
+    """An object that holds the events of results."""
 
     texts: Coder
 
     def fetch(self, source: Source, events: np.ndarray) -> tuple[pa.Table, np.ndarray]:
-        """A table with the rows of some events, and their places in it."""
+        """A table with the rows of some events, and for each event its row in the table."""
 
     def column_of(self, source: Source, name: str) -> str:
-        """The column of that table that holds an attribute."""
+        """The column that holds an attribute in the table of `fetch`."""
 
     def times(self, events: np.ndarray, field: EventField) -> np.ndarray:
         """The start or end times of events."""
 
 
 class ResultFrame:
-    """Results of one branch, as a frame for the expressions of its attributes."""
+    """A frame for the expressions of attributes, with one result of a branch per row."""
 
     def __init__(self, host: Host, branch: Branch, results: Results, places: np.ndarray) -> None:
         self._host = host
@@ -98,7 +98,7 @@ class ResultFrame:
         return None
 
     def shown(self, value: Bound, wanted: pa.DataType) -> pa.Array:
-        """A value in its output type: attributes in the type of the input, computed values in their own."""
+        """A value in the type of its output column: of the input for attributes, its own for computed values."""
         if isinstance(value, Attribute) and value.component >= 0:
             column = self.raw(value)
             if pa.types.is_dictionary(column.type) and not pa.types.is_dictionary(wanted):
@@ -109,7 +109,7 @@ class ResultFrame:
 
 
 def decoded(texts: Coder, binary: bool) -> pa.Array:
-    """The texts of codes."""
+    """The texts that codes stand for, by code."""
     arrays = texts.arrays()
     kind = pa.large_binary() if binary else pa.large_string()
     if not arrays:
@@ -120,7 +120,7 @@ def decoded(texts: Coder, binary: bool) -> pa.Array:
 
 
 def without_repetitions(batch: Batch) -> Batch:
-    """Results with the same sources, values, start and end appear once."""
+    """The results without duplicates. Duplicates have the same sources, values, start and end."""
     order = np.lexsort((batch.start, batch.end, batch.fingerprint[:, 1], batch.fingerprint[:, 0]))
     prints = batch.fingerprint[order]
     same = np.zeros(len(order), bool)
@@ -151,7 +151,7 @@ def without_repetitions(batch: Batch) -> Batch:
 
 
 def alike(table: pa.Table, rows: np.ndarray, events: Events, by_start: bool) -> np.ndarray:
-    """For each event the first one with the same end and values, and with `by_start` the same start."""
+    """For each event, the first event with the same end and values and, if `by_start`, the same start."""
     times = [events.end, events.start] if by_start else [events.end]
     columns = [*times, *(_codes(one_array(column), rows) for column in table.columns)]
     _, first, which = np.unique(np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True)
@@ -160,7 +160,7 @@ def alike(table: pa.Table, rows: np.ndarray, events: Events, by_start: bool) -> 
 
 
 def _codes(column: pa.Array, rows: np.ndarray) -> np.ndarray:
-    """Small numbers for values; equal numbers mean equal values."""
+    """Integers that are equal for equal values."""
     values = take(column, rows.astype(np.int32))
     if pa.types.is_nested(values.type):
         values = pa.array([repr(value) for value in values.to_pylist()])

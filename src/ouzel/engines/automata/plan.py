@@ -1,9 +1,10 @@
-"""Linear-plus expressions as automata (CESAR 3.2): branches of a bound stream become places, edges and predicates.
-EXPLAIN shows the automata of the paper's figures, with forward, filter and rebind edges.
+"""Plans linear-plus expressions as automata (CESAR 3.2): branches of a bound stream become places, edges and
+predicates. EXPLAIN shows the automata as the paper's figures do, with forward, filter and rebind edges.
 
-Every predicate is put into disjunctive form. Its part on the event alone is static: for one query a single lane that
-says whether the event passes, for many queries ranges over lanes that an index can find. The part that also reads the
-instance is a program. Bounds on DUR are kept as numbers, because they limit how long an instance may wait.
+Every predicate is put into disjunctive form. The static part of a conjunct reads only the event. For one query it is a
+single lane that says whether the event passes. For many queries it is ranges over lanes, which an index can find. The
+part that also reads the instance is a program. Bounds on DUR are kept as numbers, because they limit how long an
+instance may wait.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Form(Enum):
 
 
 class EventLane(NamedTuple):
-    """A value of an event of a source (None: of any event), for kernels."""
+    """A value of an event, for kernels. `source` is the source whose events have it; None: all events."""
 
     source: Source | None
     form: Form
@@ -96,7 +97,7 @@ _FORM_OF_DOMAIN = {Domain.INT: Form.INT, Domain.FLOAT: Form.FLOAT, Domain.CODE: 
 
 @dataclass
 class EventLanes:
-    """The lanes of events, each once; int64 and float64 lanes are numbered separately."""
+    """The different lanes of events. int64 and float64 lanes are numbered separately."""
 
     ints: list[EventLane] = field(default_factory=list)
     floats: list[EventLane] = field(default_factory=list)
@@ -117,7 +118,9 @@ class EventLanes:
 
 
 class StaticAtom(NamedTuple):
-    """A comparison of a lane with a constant of the query: `constant` reads only parameters and literals."""
+    """A comparison of a lane with a constant of the query. The expression `constant` reads only parameters and
+    literals.
+    """
 
     lane: EventLane
     operator: str
@@ -170,7 +173,7 @@ class PlannedNode:
 
 @dataclass(frozen=True, slots=True)
 class PlannedBranch:
-    """The automaton of a branch: place 0 is the start, the last one is final."""
+    """The automaton of a branch. Place 0 is the start, and the last place is final."""
 
     branch: Branch
     nodes: tuple[PlannedNode, ...]
@@ -182,10 +185,10 @@ _Entering = tuple[int, tuple[PlannedConjunct, ...], tuple[tuple[int, int, bool],
 
 
 class Planner:
-    """Plans branches over shared lanes and programs.
+    """Plans branches that share lanes and programs.
 
-    `indexed`: static predicates become ranges, for indexes over many queries; otherwise the condition of an operand on
-    an event is one lane.
+    With `indexed`, static predicates become ranges, for indexes over many queries. Otherwise the condition of an
+    operand on an event becomes one lane.
     """
 
     def __init__(self, time: Type, *, indexed: bool, many_types: bool = True) -> None:
@@ -284,7 +287,9 @@ class Planner:
     def _conjuncts(
         self, conditions: Sequence[Bound], source: Source, *, member: bool = False
     ) -> tuple[PlannedConjunct, ...]:
-        """The conjunction of conditions, in disjunctive form; `member`: and the event is one of the source's."""
+        """The conjunction of conditions in disjunctive form. With `member`, the event must also be one of the
+        source's.
+        """
         self._current = source
         found = disjunctive_form(conditions)
         return tuple(self._conjunct(comparisons, source, member) for comparisons in found)
@@ -338,7 +343,7 @@ class Planner:
         return None
 
     def _static(self, comparison: Bound, source: Source) -> list[StaticAtom]:
-        """Comparisons of a value of the event with constants of the query that an index can find."""
+        """The tests that an index can find: comparisons of a value of the event with constants of the query."""
         if not self._indexed:
             return []
         optional = _optional(comparison)
@@ -361,7 +366,7 @@ class Planner:
         return []
 
     def _begins_with(self, text: Bound, beginning: Bound, chunks: int, source: Source) -> list[StaticAtom]:
-        """Ranges of the numbers that eight bytes of a text are, one after the other."""
+        """Tests that a text begins with another, as ranges of numbers. Each number is eight bytes of the text."""
         found = []
         for place in range(0, CHUNK * chunks, CHUNK):
             lane = self._lane(source, Form.INT, (_chunk(text, place, 0),))
@@ -393,7 +398,7 @@ class Planner:
 
 
 def _sides(comparison: Bound) -> list[tuple[str, Bound, Bound]] | None:
-    """A comparison of two values, read from either side."""
+    """A comparison of two values, once from each side: (operator, left, right). None for other expressions."""
     if not isinstance(comparison, Operation) or comparison.operator not in _MIRRORED:
         return None
     left, right = comparison.operands
@@ -405,7 +410,9 @@ def _chunk(text: Bound, place: int, fill: int) -> Bound:
 
 
 def _beginning(condition: Bound) -> tuple[Bound, Bound, int] | None:
-    """`name LIKE 'ab%'` or `startswith(name, 'ab')`: the text, what it begins with, and how many chunks that fills."""
+    """(text, beginning, number of eight-byte chunks) of `name LIKE 'ab%'` or `startswith(name, 'ab')`; None for other
+    conditions.
+    """
     if not isinstance(condition, Operation) or condition.operator not in ("like", "startswith"):
         return None
     text, beginning, *escape = condition.operands
@@ -428,7 +435,9 @@ def _beginning(condition: Bound) -> tuple[Bound, Bound, int] | None:
 
 
 def _optional(condition: Bound) -> tuple[Bound, tuple[Bound, ...]] | None:
-    """`:p IS NULL OR x = :p`: a test that only some queries of a template make. Returns the condition and the tests."""
+    """(condition, tests) of `:p IS NULL OR x = :p`: only queries for which the condition does not hold make the
+    tests.
+    """
     if not isinstance(condition, Operation) or condition.operator != "or":
         return None
     unless = [operand for operand in condition.operands if components_of(operand) == {PARAMETERS}]
@@ -443,7 +452,8 @@ def _optional(condition: Bound) -> tuple[Bound, tuple[Bound, ...]] | None:
 
 
 def disjunctive_form(conditions: Iterable[Bound]) -> list[list[Bound]]:
-    """Alternatives of which one must hold completely. A part that would give too many stays one condition.
+    """Conditions as a list of alternatives, one of which must hold in all its parts. A condition that would give too
+    many alternatives stays as it is.
 
     >>> a, b, c = (Constant(True, type=BOOL), Constant(False, type=BOOL), Constant(None, type=BOOL))
     >>> either = Operation("or", (a, b), type=BOOL)
@@ -460,7 +470,9 @@ def disjunctive_form(conditions: Iterable[Bound]) -> list[list[Bound]]:
 
 
 def _conjuncts(condition: Bound) -> Iterator[Bound]:
-    """Each separately: if one gives too many alternatives, the others are still split."""
+    """The parts of a condition that AND joins, each separately. If one has too many alternatives, the others can still
+    be split.
+    """
     if isinstance(condition, Operation) and condition.operator == "and" and _optional(condition) is None:
         for operand in condition.operands:
             yield from _conjuncts(operand)
@@ -491,10 +503,10 @@ def _alternatives(condition: Bound) -> list[list[Bound]]:
 
 
 def _anchored(condition: Bound) -> Bound:
-    """The same condition, with the parts that read no event rewritten as conditions on the current event.
+    """An equal condition whose parts all read an event.
 
-    Kernels have no texts, so `'u' = 'v'` must become a lane like other conditions on one event: c OR (c AND the event's
-    end is null), which is equal to c.
+    Kernels have no texts, so `'u' = 'v'` must become a lane, as other conditions on one event do. A condition c that
+    reads no event becomes c OR (c AND the current event's end is null), which is always equal to c.
     """
 
     def change(part: Bound) -> Bound | None:
@@ -519,7 +531,7 @@ def _refused(expression: Bound, message: str) -> QueryError:
 
 
 def range_of(operator: str, constants: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Low and high of the values that satisfy a comparison with constants, and whether the range is negated.
+    """(low, high, negated): the range of values that satisfy a comparison with constants.
 
     >>> [part.tolist() for part in range_of(">", np.array([5, INT64_MAX]))[:2]]
     [[6, 9223372036854775807], [9223372036854775807, 9223372036854775806]]
@@ -544,7 +556,9 @@ def range_of(operator: str, constants: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 @dataclass(frozen=True, slots=True)
 class AlgebraPlan(Plan):
-    """An expression of the algebra. Its automata are planned with the tables, over the columns of the input."""
+    """A plan of an algebra expression. Its automata are planned later, together with their tables, when the columns of
+    the input are known.
+    """
 
     engine: ClassVar[str] = "automata"
     query: BoundAlgebra  # type: ignore[assignment]
@@ -578,7 +592,7 @@ ENGINE = _Automata()
 
 @dataclass(frozen=True)
 class _Named:
-    """A component of a pattern for `render`, which reads only its variable."""
+    """A component for `render`, which reads only its variable."""
 
     variable: str
 
@@ -596,7 +610,7 @@ class _Query:
 
 
 def explain(query: BoundAlgebra) -> Explanation:
-    """Describe the automata of an expression, those that others read first."""
+    """Describe the automata of an expression. A stream comes after those that it reads."""
     states: list[State] = []
     arrows: list[Arrow] = []
     lines: list[OperatorLine] = []

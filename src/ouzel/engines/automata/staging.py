@@ -1,8 +1,7 @@
-"""Staging for automata: turns the rows of a source into events with times, and lanes of numbers that kernels
-compare.
+"""Turns the rows of a source into events for automata, with times and with lanes of numbers that kernels compare.
 
-The stager of the other engines makes an instance for each component that an event may fill. Here there is one event for
-all operands: its lanes say which operands accept it, because merged queries have thousands of them.
+In other engines an event becomes an instance for each component that it may fill. Merged queries have thousands of
+operands, so here an event is staged once, and its lanes say which operands accept it.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class Batch(NamedTuple):
 
 
 class RowFrame:
-    """Rows of a source, as a frame for expressions about the current event."""
+    """A frame for expressions about the current event, with one row of a source each."""
 
     def __init__(self, batch: Batch, column_of: Callable[[str], str]) -> None:
         self._batch = batch
@@ -74,7 +73,7 @@ class LaneMaker:
         self._type_codes = type_codes
 
     def events(self, batch: Batch, source: Source | None, frame: RowFrame, types: Column | None = None) -> Events:
-        """The lanes of a batch; those of other sources are null."""
+        """The events of a batch with their lanes. Lanes of other sources are null."""
         events = new_events(len(batch.end), len(self._lanes.ints), len(self._lanes.floats))
         for place, column in ((Time.START, batch.start), (Time.END, batch.end), (Time.FIRST_END, batch.first_end)):
             events.times[:, place] = column
@@ -114,7 +113,7 @@ class LaneMaker:
         return as_integers(column)
 
     def rank(self, events: Events) -> None:
-        """Set the current ranks in lanes of ordered texts."""
+        """Write the current ranks of texts into lanes of ordered texts."""
         ranked = [(k, lane) for k, lane in enumerate(self._lanes.ints) if lane.form is Form.RANK]
         if ranked and len(events.end):
             ranks = self._texts.ranks()
@@ -132,8 +131,9 @@ def small_stager(
     sources: Sequence[Source],
     every_lanes: Sequence[tuple[EventLanes, Sequence[int]]],
 ) -> tuple[SmallStager, list[np.ndarray]] | None:
-    """What stages small pushes by compiled code, and the tables of lanes of several automata, whose sources are given
-    by number; None if a lane is more than a column of numbers."""
+    """The stager of small pushes in compiled code, and for several automata the tables of their lanes; None if a lane
+    is more than a column of numbers. Sources are given by number.
+    """
     bases = [one.base for one in sources]
     if len(bases) > 64 or any(base is None or base.start is not None for base in bases):
         return None
@@ -179,7 +179,7 @@ def _lane_table(
 
 
 def _column(rows: GrowingRows, layout: Layout, lane: EventLane) -> int | None:
-    """The column of numbers that a lane is."""
+    """The column of numbers that a lane is; None if it must be computed."""
     expression = lane.expressions[0]
     if not isinstance(expression, Attribute) or expression.present_in is not None or len(expression.path) > 1:
         return None
@@ -192,7 +192,7 @@ def _column(rows: GrowingRows, layout: Layout, lane: EventLane) -> int | None:
 
 
 def fingerprints(numbers: np.ndarray) -> np.ndarray:
-    """Two hash words for each input row; the sum over several rows identifies the set of rows."""
+    """Two hash words for each input row. Their sum over several rows identifies the set of rows."""
     from ouzel.engines.automata.columns import mixed
 
     seeds = (np.uint64(0x452821E638D01377), np.uint64(0xBE5466CF34E90C6C))
@@ -200,7 +200,7 @@ def fingerprints(numbers: np.ndarray) -> np.ndarray:
 
 
 def start_ticks(table: pa.Table, name: str, layout: Layout, ends: np.ndarray) -> np.ndarray:
-    """The start times of events, from a column of the same clock as the time column."""
+    """The start times of events, from a column in the unit of the time column."""
     from dataclasses import replace
 
     from ouzel.runtime.layout import ticks_of

@@ -1,11 +1,11 @@
-"""Arrays of the automaton kernel (Cayuga): merged automata, events, memory, results.
+"""Arrays of the automaton kernel (Cayuga): merged automata, events, state and results.
 
-Many automata are one graph: nodes where instances wait, and edges along which events move them. Node 0 is the start of
-all. Nodes with the same filter predicate have the same *wait*. An event that reaches several of them makes one instance
-with several members, which is found, taken and dropped as one.
+All automata form one graph. Instances wait at nodes, and events move them along edges. Node 0 is the start of all
+automata. Nodes with the same filter predicate have the same *wait*. An event that reaches several nodes of one wait
+makes a single instance with several members, one for each node.
 
-Every predicate is in disjunctive form. Its static part is a list of ranges over the int64 lanes of the event that is
-read, so that an index can find it; the part that reads the instance is a program. Nothing here needs numba.
+Every predicate is in disjunctive form. The static part of a conjunct is a list of ranges over int64 lanes of the event
+that is read, so that an index can find it. The part that reads the instance is a program. Nothing here needs numba.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Finding(IntEnum):
 
 
 class Status(IntEnum):
-    """How a call ended."""
+    """Why a call returned."""
 
     DONE = 0
     OUTPUT_FULL = 1  # more room for results is needed; then continue at the same timestamp
@@ -48,7 +48,7 @@ class Status(IntEnum):
 
 
 class Counter(IntEnum):
-    """Places in `State.counters`."""
+    """Indexes into `State.counters`."""
 
     FREE = 0  # free instances
     SERIAL = 1  # events read; stamps show what was seen for this event
@@ -76,7 +76,7 @@ class Node(IntEnum):
 
 
 class Wait(IntEnum):
-    """Columns of `Automata.waits`. Row 0 is the start's, where nothing waits."""
+    """Columns of `Automata.waits`. Row 0 belongs to the start, where no instance waits."""
 
     CONJUNCT_FIRST = 0  # of the filter predicate
     AN_FIRST = 1
@@ -96,7 +96,9 @@ class Edge(IntEnum):
 
 
 class Entry(IntEnum):
-    """Columns of `Automata.fr_entries`: all that most events need of a conjunct of an edge, in 64 bytes."""
+    """Columns of `Automata.fr_entries`. An entry holds, in 64 bytes, the part of an edge's conjunct that decides about
+    most events.
+    """
 
     EDGE = 0
     CONJUNCT = 1  # times 16, plus flags for further tests
@@ -109,7 +111,7 @@ class Entry(IntEnum):
 
 
 class EntryFlag(IntEnum):
-    """Further tests besides an entry, in `Entry.CONJUNCT`."""
+    """Bits of `Entry.CONJUNCT`: what must be tested in addition to the entry."""
 
     ATOMS = 1  # more than the two tests
     PROGRAMS = 2  # or bounds of DUR
@@ -118,7 +120,7 @@ class EntryFlag(IntEnum):
 
 
 class Signature(IntEnum):
-    """Columns of `Index.signatures`: lanes that conjuncts compare, -1 for none."""
+    """Columns of `Index.signatures`: the lanes that conjuncts compare; -1 for none."""
 
     LANE = 0  # for equality; if SCANNED, the first entry
     OTHER_LANE = 1  # for equality; if SCANNED, the entry after the last one
@@ -127,7 +129,7 @@ class Signature(IntEnum):
 
 
 class Slot(IntEnum):
-    """Columns of `Index.table`, which has open addressing."""
+    """Columns of `Index.table`, a hash table with open addressing."""
 
     SIGNATURE = 0  # its row plus one; 0: free
     VALUE = 1
@@ -147,7 +149,7 @@ class Conjunct(IntEnum):
 
 
 class Time(IntEnum):
-    """Columns of `times`, of events, instances and results; KEY and STAMP are of instances only."""
+    """Columns of `times`, for events, instances and results. Only instances have KEY and STAMP."""
 
     START = 0
     END = 1
@@ -202,7 +204,7 @@ class Code(NamedTuple):
 
 
 class Registers(NamedTuple):
-    """What fold carries between iterations, [instance, register]."""
+    """The values that a fold keeps between iterations, as [instance, register]."""
 
     ints: Matrix[np.int64]
     floats: Matrix[np.float64]
@@ -210,12 +212,13 @@ class Registers(NamedTuple):
 
 
 class Index(NamedTuple):
-    """Finds the conjuncts whose constants an event satisfies: first by equalities, through a hash, then by one range.
+    """Finds the conjuncts whose constants an event satisfies: first by equalities, with a hash table, then by one
+    range.
 
-    The conjuncts, called entries, with the same signature and the same values are adjacent. Those with a range are
-    sorted by its low end. So the entries whose range begins at or before a value come first, and `highest` leads to
-    those of them whose range ends at or after it. `highest` has levels: first the high end of each entry, then the
-    greatest of each block of `BLOCK` numbers of the level before.
+    An *entry* is a conjunct in the index. Entries with the same signature and the same values are adjacent. Those with
+    a range are sorted by its low end, so the entries whose range begins at or before a value come first. Among them,
+    `highest` finds those whose range ends at or after the value. Its first level has the high end of each entry; each
+    further level has the greatest number of each block of `BLOCK` numbers of the level before.
     """
 
     signatures: Matrix[np.int32]
@@ -266,7 +269,7 @@ class Automata(NamedTuple):
 
 
 class Events(NamedTuple):
-    """Events in order of their end. `new_events` shows the exact types."""
+    """Events ordered by their end. `new_events` shows the exact types."""
 
     times: Matrix[np.int64]  # [event, 5]
     ints: Matrix[np.int64]  # [lane, event]
@@ -284,7 +287,7 @@ class Events(NamedTuple):
 
 
 class State(NamedTuple):
-    """Instances and the lists they are in."""
+    """Instances, and the lists through which events find them."""
 
     times: Matrix[np.int64]
     links: Matrix[np.int32]
@@ -302,7 +305,7 @@ class State(NamedTuple):
 
 
 class Results(NamedTuple):
-    """The arrivals at final nodes."""
+    """Results: instances that have arrived at final nodes."""
 
     count: NDArray[np.int64]  # type: ignore[assignment]  # a field, not the tuple's method
     node: NDArray[np.int32]
@@ -312,7 +315,7 @@ class Results(NamedTuple):
 
 
 def aligned(rows: int, columns: int) -> NDArray[np.int64]:
-    """Room for a table whose rows fit cache lines: no row is in two of them.
+    """An uninitialised table whose rows are aligned to cache lines, so that no row is in two of them.
 
     >>> aligned(3, 8).ctypes.data % 64
     0
@@ -323,7 +326,7 @@ def aligned(rows: int, columns: int) -> NDArray[np.int64]:
 
 
 def new_events(count: int, int_lanes: int, float_lanes: int) -> Events:
-    """Room for events.
+    """Buffers for this many events.
 
     >>> new_events(3, 2, 0).ints.shape
     (2, 3)
@@ -338,7 +341,7 @@ def new_events(count: int, int_lanes: int, float_lanes: int) -> Events:
 
 
 def new_state(automata: Automata, *, slots: int, registers: int, capacity: int = 64) -> State:
-    """No instances, and room for some."""
+    """A state without instances, with room for some."""
     places = aligned(automata.wait_count, len(Place))
     places[:] = 0
     places[:, Place.HEAD] = -1
@@ -366,7 +369,7 @@ def new_state(automata: Automata, *, slots: int, registers: int, capacity: int =
 
 
 def with_room(state: State, capacity: int) -> State:
-    """The same instances with room for `capacity` of them."""
+    """The same state with room for `capacity` instances."""
     used = len(state.links)
     grown = {}
     for name in ("times", "links", "slots"):
@@ -396,7 +399,7 @@ def new_results(capacity: int, *, slots: int, registers: int) -> Results:
 
 
 def larger_results(results: Results) -> Results:
-    """Twice the room, with the current content."""
+    """The same results with twice the capacity."""
     rows = 2 * len(results.node)
     return Results(
         count=results.count,
@@ -411,7 +414,7 @@ def larger_results(results: Results) -> Results:
 
 
 class ProgramTable:
-    """The programs of some automata, each once."""
+    """The different programs of some automata."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[Instruction, ...], int] = {}
@@ -427,7 +430,7 @@ class ProgramTable:
     def arrays(
         self,
     ) -> tuple[NDArray[np.int8], NDArray[np.int32], NDArray[np.int32], NDArray[np.int64], NDArray[np.float64]]:
-        """Which programs are plain comparisons, where programs begin, their steps, and their constants."""
+        """(which programs are plain comparisons, where each begins, steps, integer constants, float constants)."""
         first, rows = [0], []
         ints: list[int] = []
         floats: list[float] = []

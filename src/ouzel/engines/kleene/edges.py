@@ -284,7 +284,8 @@ def future_mark(tables, state, events, node):
 
 @helper
 def same_future(by_place, by_register, arena, int_lanes, float_lanes, left, right):
-    """Whether two runs will continue alike with all later events. Both have just reached the same place with one event.
+    """Whether two runs will continue alike with all later events. Both have just reached the same place with one
+    event.
     """
     place = arena.place[left]
     row = by_place[place]

@@ -605,7 +605,8 @@ def _newest_tested(tables, state, events, top, slot, place, begins, oldest):
 
 @helper(inline=True)
 def _give_out(tables, state, events, root, slot, oldest, output, listed):
-    """Append a root, or list all matches that end with it. Returns the status; if it is not DONE, matches are missing.
+    """Append a root, or list all matches that end with it. Returns the status; if it is not DONE, matches are
+    missing.
     """
     rows = output.found[0]
     if listed:

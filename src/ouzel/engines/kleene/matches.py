@@ -24,7 +24,8 @@ _FEW = 8
 
 @helper(inline=True)
 def finish(tables, state, events, node, first_slot, key, slot, oldest, output):
-    """Handle a run whose last place is bound: add a match, if its proceed edge holds and no negative event forbids it.
+    """Handle a run whose last place is bound: add a match, if its proceed edge holds and no negative event forbids
+    it.
     """
     counters = state.counters
     if state.arena.proceeds[np.uint32(node)] == 0:

@@ -426,7 +426,8 @@ def text_rows(lowered: RunLowered) -> list[int]:
 
 
 def run_tables(plan: RunPlan, lowered: RunLowered, limits: Limits, *, points: bool = True) -> RunTables:
-    """The kernel's tables for a plan. `points`: every event starts and ends at one time, so later events start later.
+    """The kernel's tables for a plan. `points`: every event starts and ends at one time, so later events start
+    later.
     """
     query = plan.query
     form = _FORMS[query.output.form]

@@ -319,7 +319,8 @@ def _known(query: BoundQuery) -> list[Mapping[str, Type]]:
 
 
 def _equal_attributes(conjunct: Conjunct) -> tuple[tuple[str, ...], Type] | None:
-    """(path, type) of the attribute that a conjunct makes equal in two events; None if the conjunct says anything else.
+    """(path, type) of the attribute that a conjunct makes equal in two events; None if the conjunct says anything
+    else.
     """
     if len(conjunct.comparisons) != 1:
         return None

@@ -186,7 +186,8 @@ def room_for_nodes(tables: RunTables, state: RunState, output: RunOutput, need: 
 
 
 def nodes_max(tables: RunTables, state: RunState) -> int:
-    """The largest number of nodes that the limit on runs allows: a few for each run, and fewer if nodes have registers.
+    """The largest number of nodes that the limit on runs allows: a few for each run, and fewer if nodes have
+    registers.
     """
     bytes_each = sum(
         array.itemsize * math.prod(array.shape[1:]) for array in (*state.arena, state.renamed, state.ahead)

@@ -103,7 +103,8 @@ class Waiting(NamedTuple):
 
 
 class RunIndex(NamedTuple):
-    """Search trees over the runs (`run_index`). They are built when a key has many runs and can be dropped at any time.
+    """Search trees over the runs (`run_index`). They are built when a key has many runs and can be dropped at any
+    time.
     """
 
     on: NDArray[np.uint8]  # of length 1: 1 while the other arrays are valid
@@ -636,7 +637,8 @@ def renumber(
 
 @kernel(allocates=True)
 def number_events(key: NDArray[np.int32], counts: NDArray[np.int64], positions: NDArray[np.int64]):
-    """Give each event its position among the events of its key, continuing from `counts[key]`. Keys below 0 get none.
+    """Give each event its position among the events of its key, continuing from `counts[key]`. Keys below 0 get
+    none.
     """
     for event in range(key.size):
         if key[event] >= 0:
@@ -646,7 +648,8 @@ def number_events(key: NDArray[np.int32], counts: NDArray[np.int64], positions: 
 
 @kernel(allocates=True)
 def rekey(state: RunState, renamed: NDArray[np.int32]):
-    """Move the runs, marks and negative events of keys to new keys. `renamed[key]` is at most `key`; -1 drops the key.
+    """Move the runs, marks and negative events of keys to new keys. `renamed[key]` is at most `key`; -1 drops the
+    key.
     """
     state.trees.on[0] = 0
     keys = min(state.key_head.size, renamed.size)
