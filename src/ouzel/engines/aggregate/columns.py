@@ -1,14 +1,14 @@
-"""How events change counters: 128-bit numbers, columns, bounds, reading complete rows, matrix products; and totals over
-parts of a stream that were counted separately.
+"""Arithmetic of counters: 128-bit numbers, how events change columns, bounds of counts, reading complete rows, and
+matrix products. Also totals over parts of a stream that were counted separately.
 
-Counters are in arenas: field by field, in a field column by column, in a column row by row. An event changes one column
-of all rows, so it runs along memory. A place is `base + (field * columns + column) * stride + row`.
+An arena stores counters by field, then by column, then by row, at `base + (field * columns + column) * stride + row`.
+An event changes one column of all rows, so it writes memory in sequence.
 
-Counts wrap around in at most 128 bits; the float beside a wide count gives its size, so a wrapped number is never
-returned.
+A count has at most 128 bits and may wrap around. Each wide count also has a float of about the same size, so a wrapped
+number is never returned.
 
-Each part of a stream emits its total whenever it changes. The parts of a group are the leaves of a tree whose inner
-nodes are sums, so a change takes as many steps as the tree is high.
+Each part of a stream emits its total whenever the total changes. A binary tree adds up the totals of the parts of a
+group, so the cost of a change is the height of the tree.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def high_product(left, right):
 
 @helper(inline=True)
 def multiply_wide(low, high, other_low, other_high):
-    """A product modulo 2^128, as lower and upper half. Two's complement handles the signs."""
+    """A product modulo 2^128, as (lower half, upper half). Two's complement handles the signs."""
     return low * other_low, high_product(low, other_low) + low * other_high + high * other_low
 
 
@@ -60,7 +60,7 @@ def add_wide(low, high, other_low, other_high):
 
 @helper(inline=True)
 def sign_extension(low):
-    """The upper half of an int64."""
+    """The upper half of a 128-bit number whose lower half is an int64."""
     return np.uint64(np.int64(low) >> np.int64(63))
 
 
@@ -74,7 +74,9 @@ def is_kleene(tables, component):
 
 @helper(inline=True)
 def gate_of(tables, component):
-    """The column to which a component passes its prefixes when it is complete, -1 if there is none."""
+    """The number of a component's gate column; -1 if it has none. A complete component passes its prefixes to the
+    gate.
+    """
     if tables.has_kleene or tables.has_negated_start:
         return np.int64(tables.by_component[component, ByComponent.GATE])
     return np.int64(-1)
@@ -85,7 +87,7 @@ def gate_of(tables, component):
 
 @helper(inline=True)
 def weigh(tables, scratch, instances, first, last):
-    """The sums over the instances in slots first to last - 1 of one component."""
+    """Compute in scratch the sums over the instances in slots first to last - 1, which are all of one component."""
     for measure in range(tables.by_measure.shape[0]):
         lane = tables.by_measure[measure, ByMeasure.LANE]
         kind = tables.by_measure[measure, ByMeasure.KIND]
@@ -117,11 +119,11 @@ def extend(
     tables, words, reals, wide, source, source_stride, source_row, base, stride, first_row, rows, gate_rows, component,
     times, scratch, takes,
 ):  # fmt: skip
-    """Extend, in some rows, the prefixes that the component can extend by `times` simultaneous events; their weights
-    are in scratch. Returns whether that made any prefix that the next component may extend.
+    """Count `times` simultaneous events of a component: extend the prefixes of the component before it, in some rows.
+    The weights of the events are in scratch. Returns whether this made any prefix that the next component may extend.
 
-    `source` is the block with the shorter prefixes, usually the same one. `takes` is 0 if + must not extend its own
-    prefixes now. Only the first `gate_rows` of the rows reach the gate.
+    `source` is the block with the prefixes to extend, usually the same block. With `takes` = 0, a Kleene component does
+    not extend its own prefixes. Only the first `gate_rows` rows reach the gate.
     """
     columns = tables.columns
     from_column = tables.by_component[component, ByComponent.FROM]
@@ -311,7 +313,7 @@ def _extend_wide_counts(
 
 @helper(inline=True)
 def close(tables, words, reals, wide, base, stride, first_row, rows, column):
-    """Remove all prefixes from a column of some rows."""
+    """Set a column to no prefixes, in some rows."""
     columns = tables.columns
     word_width = tables.word_fields + wide * (1 + tables.integers)
     real_width = tables.real_fields + wide
@@ -337,8 +339,9 @@ def close(tables, words, reals, wide, base, stride, first_row, rows, column):
 
 @helper(inline=True)
 def raise_bound(tables, bound, component, times):
-    """Raise the bound on every count of a column, independent of what leaves the window; above NARROW_MAX it must be
-    measured."""
+    """Raise the bound on all counts of a column for some events. The bound ignores expiry, so when it exceeds
+    NARROW_MAX it must be measured again.
+    """
     own = tables.by_component[component, ByComponent.OWN]
     gate = gate_of(tables, component)
     gain = max(1.0, bound[tables.by_component[component, ByComponent.FROM]])
@@ -352,7 +355,7 @@ def raise_bound(tables, bound, component, times):
 
 @helper
 def measure_bound(tables, words, base, stride, first_row, rows, bound):
-    """The bound from the current values of narrow counters."""
+    """Set the bound of each column to its largest narrow counter."""
     start = base * tables.word_fields * tables.columns + first_row
     for column in range(tables.columns):
         largest = _ONE
@@ -377,7 +380,7 @@ def clear_reading(tables, reading_words, reading_reals):
 
 @helper(inline=True)
 def add_rows(tables, words, reals, wide, base, stride, first, last, reading_words, reading_reals):
-    """Add the final column of some rows to a reading."""
+    """Add the counters of complete matches, in some rows, to a reading."""
     columns = tables.columns
     word_fields = tables.word_fields
     word_width = word_fields + wide * (1 + tables.integers)
@@ -431,7 +434,9 @@ def needs_widening(bound, largest_weight):
 
 @helper(inline=True)
 def remove(tables, words, base, instances, slot):
-    """Remove the oldest event from a narrow matrix of counts and integer sums: (I + N)^-1 from the left."""
+    """Remove the oldest event from a narrow matrix of counts and integer sums, by multiplying with (I + N)^-1 from the
+    left.
+    """
     columns = tables.columns
     component = instances.component[slot]
     from_row = tables.by_component[component, ByComponent.FROM]
@@ -455,7 +460,7 @@ def remove(tables, words, base, instances, slot):
 
 @helper
 def identity(tables, words, reals, wide, base, rows):
-    """The matrix of no events."""
+    """Write the identity matrix, which stands for no events."""
     columns = tables.columns
     word_width = tables.word_fields + wide * (1 + tables.integers)
     real_width = tables.real_fields + wide
@@ -478,8 +483,9 @@ def identity(tables, words, reals, wide, base, rows):
 
 @helper(inline=True)
 def prepend(tables, words, reals, wide, component, times, scratch, opens):
-    """Prepend simultaneous events of one component, whose weights are in scratch, to a whole matrix. `opens`: whether
-    they reach the gate, if there is one."""
+    """Multiply a matrix from the left by simultaneous events of one component, whose weights are in scratch. `opens`:
+    the events reach the component's gate, if it has one.
+    """
     columns = tables.columns
     from_row = tables.by_component[component, ByComponent.FROM]
     own = tables.by_component[component, ByComponent.OWN]
@@ -559,7 +565,7 @@ def _add_at(words, wide, low_place, high_place, low, high):
 
 @helper(inline=True)
 def close_row(tables, words, reals, wide, row):
-    """Clear one row of a matrix: a negative event ends the prefix that it counts."""
+    """Clear one row of a matrix. A negative event has forbidden the prefix that this row extends."""
     columns = tables.columns
     for place in range((tables.word_fields + wide * (1 + tables.integers)) * columns):
         words[place * columns + row] = _ZERO
@@ -574,7 +580,7 @@ def close_row(tables, words, reals, wide, row):
 
 @helper(inline=True)
 def copy_row(tables, words, reals, wide, row_words, row_reals):
-    """Row 0 of a whole matrix."""
+    """Copy row 0 of a matrix."""
     columns = tables.columns
     for place in range((tables.word_fields + wide * (1 + tables.integers)) * columns):
         row_words[place] = words[place * columns]
@@ -584,7 +590,7 @@ def copy_row(tables, words, reals, wide, row_words, row_reals):
 
 @helper
 def clear_final(tables, wide, row_words, row_reals):
-    """Remove the complete matches from a row."""
+    """Remove the complete matches from a row of counters."""
     columns = tables.columns
     for field in range(tables.word_fields + wide * (1 + tables.integers)):
         row_words[field * columns + tables.final] = _ZERO
@@ -597,7 +603,7 @@ def clear_final(tables, wide, row_words, row_reals):
 
 @helper(inline=True)
 def reaches(tables, row_words, row_reals, words, reals, wide, base, column):
-    """The float count of a row times one column of a matrix."""
+    """A row times one column of a matrix, for counts only, as a float."""
     columns = tables.columns
     word = base * (tables.word_fields + wide * (1 + tables.integers)) * columns
     real = base * (tables.real_fields + wide) * columns
@@ -617,7 +623,7 @@ def reaches(tables, row_words, row_reals, words, reals, wide, base, column):
 
 @helper
 def add_product(tables, row_words, row_reals, words, reals, wide, base, reading_words, reading_reals):
-    """Add the final entry of a row times a matrix to a reading."""
+    """Multiply a row by a matrix, and add the entry of complete matches to a reading."""
     columns = tables.columns
     final = tables.final
     word = base * (tables.word_fields + wide * (1 + tables.integers)) * columns
@@ -672,7 +678,7 @@ def add_product(tables, row_words, row_reals, words, reals, wide, base, reading_
 
 @helper
 def climb(kinds, words, reals, node):
-    """A leaf has changed: recompute all nodes above it. `kinds` has the MeasureKind of each measure."""
+    """After a leaf has changed, recompute all nodes above it. `kinds` has the MeasureKind of each measure."""
     node //= 2
     while node:
         left = 2 * node
@@ -691,7 +697,7 @@ def climb(kinds, words, reals, node):
 
 
 class ChangeKind(IntEnum):
-    """What a row of a part means."""
+    """Why a part has emitted a row."""
 
     CARRIED = 0  # its state before the time bucket
     CHANGED = 1
@@ -699,8 +705,9 @@ class ChangeKind(IntEnum):
 
 
 class Changes(NamedTuple):
-    """The totals of parts over time, in order of segment and tick. A segment is a group in a time bucket; a part
-    without rows in a segment is empty there."""
+    """The totals of parts over time, ordered by segment and tick. A segment is a group in a time bucket. A part without
+    rows in a segment has counted nothing there.
+    """
 
     segment: NDArray[np.int64]
     tick: NDArray[np.int64]
@@ -711,7 +718,7 @@ class Changes(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """The totals over all parts of a segment after a timestamp, and before it."""
+    """The sums over all parts of a segment, after a timestamp and before it."""
 
     row: NDArray[np.int64]  # the last change of the timestamp
     completed: NDArray[np.uint8]
@@ -722,7 +729,8 @@ class Totals(NamedTuple):
 
 
 def total_changes(changes: Changes, kinds: NDArray[np.int64], parts: int, *, on_change: bool) -> Totals:
-    """The totals at every timestamp at which a match completes or, with `on_change`, anything changes.
+    """The totals at each timestamp at which a match completes. With `on_change`, also at timestamps at which a total
+    changes for another reason.
 
     `kinds` has the MeasureKind of each measure.
 

@@ -1,11 +1,12 @@
-"""Counts along the edges between neighbouring events, for predicates between adjacent components (GRETA's idea).
+"""Counts along edges between neighbouring events, for predicates between adjacent components (an idea of GRETA).
 
-When events complete matches, weights are propagated backwards from them: the weight of an event is the sum of the
-weights of the events that may follow it. So each pair of neighbours is tested once and no match is built. The weight of
-a first event is added to its count. In the worst case each completion takes as many steps as there are pairs of
-neighbours in the window.
+When events complete matches, weights are propagated backwards from them. The weight of an event is the sum of the
+weights of the events that may follow it. So each pair of neighbours is tested once, and no match is built. The weight
+of a first event is added to its count. In the worst case, each completion takes as many steps as the window has pairs
+of neighbours.
 
-Negation between two components closes edges: an event stores the newest negative event before it, its *guard*.
+Negation between two components removes edges. For that, an event stores its *guard*: the timestamp of the newest
+negative event before it.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class EdgeTables(NamedTuple):
 
 
 class Lanes(NamedTuple):
-    """What predicates read of events, in the form of `holds`."""
+    """The values of events that predicates read, as `holds` takes them."""
 
     int_lanes: Matrix[np.int64]
     float_lanes: Matrix[np.float64]
@@ -61,7 +62,7 @@ class Lanes(NamedTuple):
 
 
 class EdgeState(NamedTuple):
-    """The memory between calls: plain arrays. Slots are places in the caller's buffer of instances."""
+    """The state between calls: plain arrays. Slots are indexes into the caller's buffer of instances."""
 
     head: Matrix[np.int32]  # [key, position]: the newest event
     below: NDArray[np.int32]  # per slot: the one before it of the same key and position
@@ -82,8 +83,9 @@ class EdgeState(NamedTuple):
 
 
 class EdgeCounters(Counters):
-    """Counts along the edges between neighbouring events. `edges` are conjuncts, each with the position of the earlier
-    of its two components."""
+    """Counts along the edges between neighbouring events. Each of `edges` is a conjunct with the position of the
+    earlier of its two components.
+    """
 
     state: EdgeState
 
@@ -195,7 +197,7 @@ _ONE = np.uint64(1)
 
 @helper
 def _add(tables, words, reals, more_words, more_reals):
-    """Add one set of numbers to another."""
+    """Add one reading to another."""
     words[0], words[1] = add_wide(words[0], words[1], more_words[0], more_words[1])
     reals[0] += more_reals[0]
     for measure in range(tables.by_measure.shape[0]):
@@ -213,7 +215,7 @@ def _add(tables, words, reals, more_words, more_reals):
 
 @helper
 def _weigh_in(tables, instances, slot, words, reals):
-    """What an event itself adds, once for each path from it."""
+    """Add the measures of an event to the sums over the paths from it, once for each path."""
     own = tables.by_component[instances.component[slot], ByComponent.OWN]
     for measure in range(tables.by_measure.shape[0]):
         if tables.by_measure[measure, ByMeasure.COLUMN] != own:
@@ -263,7 +265,7 @@ def _expire(tables, state, instances, position, now):
 
 @helper
 def _apply(tables, state, instances, lanes, slot, last):
-    """Process the instances of one component and key that begin at a slot."""
+    """Process the instances from a slot on that have the same timestamp, component and key."""
     component = instances.component[slot]
     key = instances.key[slot]
     place = tables.position[component]

@@ -1,7 +1,8 @@
-"""Groups of aggregates: the group of an event or a key, and the values of its GROUP BY columns.
+"""Groups of aggregates: finds the group of an event or a key, and stores the values of the GROUP BY columns.
 
-Groups are numbered in order of appearance. If a key decides the group (`GROUP BY attr`), each new key is evaluated
-once. If the events of one component do (`GROUP BY v.attr`), each of its events is; null is a group like any other.
+Groups are numbered in order of appearance. With `GROUP BY attr` the key decides the group, and GROUP BY is evaluated
+once for each new key. With `GROUP BY v.attr` the events of component v decide, and it is evaluated for each of them.
+Null is a group like any other.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class GroupIndex:
             self.key_group[keys[mine]] = self._number(columns)
 
     def _same_columns(self, position: int) -> int:
-        """The first component that reads its groups from the same columns of the input."""
+        """The first component whose groups come from the same columns of the input as those of this component."""
         if not self._reading:
             first: dict[object, int] = {}
             for component in self._query.components:
@@ -105,7 +106,7 @@ class GroupIndex:
     # ── By an event ────────────────────────────────────────────────────────────────────────────────
 
     def of_events(self, frame: EventFrame, rows: np.ndarray, instances: Instances) -> np.ndarray:
-        """The group of each instance of the component that decides it; 0 for all others."""
+        """The group of each instance of the component that decides the group; 0 for all other instances."""
         groups = np.zeros(len(rows), np.int32)
         mine = np.flatnonzero(instances.component == self._plan.split)
         if not len(mine):
@@ -121,7 +122,7 @@ class GroupIndex:
     # ── Numbers ────────────────────────────────────────────────────────────────────────────────────
 
     def _number(self, columns: Sequence[pa.Array]) -> np.ndarray:
-        """The groups of some rows. New ones get the next numbers, in order of appearance."""
+        """The group of each row. New groups get the next numbers, in order of appearance."""
         known = len(self._shown[0])
         found = self._encode(columns)
         codes, first = np.unique(found, return_index=True)
@@ -155,8 +156,9 @@ class GroupIndex:
     # ── Eviction ───────────────────────────────────────────────────────────────────────────────────
 
     def keep_keys(self, keys: np.ndarray) -> np.ndarray:
-        """Keep only these keys, in this order after the key of no partition; returns the new number of every old
-        group."""
+        """Keep only these keys, in this order, and key 0, which events without a partition have. Returns the new number
+        of each old group.
+        """
         renamed = np.arange(self.count, dtype=np.int32)
         if self._plan.split is None and self._query.group_by:
             renamed = self._rename(np.unique(self.key_group[keys]))
@@ -165,12 +167,14 @@ class GroupIndex:
         return renamed
 
     def keep_groups(self, live: np.ndarray) -> np.ndarray:
-        """Keep only these groups, which events decide; returns the new number of every old one, 0 for dropped ones."""
+        """Keep only these groups, if events decide them. Returns the new number of each old group; 0 for dropped
+        ones.
+        """
         assert self._plan.split is not None
         return self._rename(live)
 
     def _rename(self, live: np.ndarray) -> np.ndarray:
-        """Keep only these groups; returns the new number of every old one, 0 for dropped ones."""
+        """Keep only these groups. Returns the new number of each old group; 0 for dropped ones."""
         renamed = np.zeros(self.count, np.int32)
         renamed[live] = np.arange(len(live), dtype=np.int32)
         self._shown = [column.take(pa.array(live)) for column in self._shown]

@@ -1,16 +1,16 @@
-"""Counts whose predicates compare only the first two events of a match, without testing pairs of events.
+"""Counts of queries whose predicates compare only the first two events of a match. No pairs of events are tested.
 
 The events of the first two components are in an index by the values that the predicates compare. When an event of the
 second component comes, the index counts the first events that it may follow. When a first event leaves the window, the
 index finds the second events that follow it, and the matches of these pairs are subtracted. Later components have no
-predicates, so the paths from a second event on are a product of small matrices, one for each later event: P. The index
-keeps for each second event the row of P's inverse at its time. Its matches now are that row times P. All numbers are
-integers modulo 2^128, so inverses are exact.
+predicates, so the paths after a second event are counted by P, a product of small matrices, one for each later event.
+The index stores, for each second event, the first row of P's inverse when it came. That row times the current P gives
+its matches. All numbers are integers modulo 2^128, so inverses are exact.
 
-Events with equal values of all equalities, and of the same key, are in one bucket. A bucket has the sums of its first
-and of its second events. If one predicate compares by order, each side of a bucket is a treap instead: a search tree
-over the values, with the sum of each subtree. The index follows from the live events, so it is filled again whenever
-their places or codes change, and never stored.
+Events of one key are in one bucket if they are equal in all values that predicates compare by equality. A bucket has
+two sides, the sum of its first events and that of its second events. If one predicate compares by order, each side is a
+treap: a search tree over these values, with the sum of each subtree. The index can be rebuilt from the live events.
+This is done whenever their slots or codes change, so snapshots do not contain it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from ouzel.kernels.predicate_tables import Atom, Comparison, Lane, LaneFlag
 
 
 class IndexTables(NamedTuple):
-    """A query and the lanes that its predicates compare."""
+    """A query, with the lanes that its predicates compare."""
 
     counted: CounterTables
     lanes: Matrix[np.int32]  # [predicate, side]: the lane; equalities first
@@ -52,8 +52,9 @@ class IndexTables(NamedTuple):
 
 
 class IndexedState(NamedTuple):
-    """The memory between calls: plain arrays. Slots are places in the caller's buffer of instances. A number has two
-    words, the lower and the upper half."""
+    """The state between calls: plain arrays. Slots are indexes into the caller's buffer of instances. A number takes
+    two words, the lower half and the upper half.
+    """
 
     paths: Matrix[np.uint64]  # [key, P by rows]
     inverse: Matrix[np.uint64]  # [key, the inverse of P by rows]
@@ -66,7 +67,7 @@ class IndexedState(NamedTuple):
 
 
 class Index(NamedTuple):
-    """Buckets, each with a side of first and a side of second events. Place 2 b + s is side s of bucket b."""
+    """Buckets, each with two sides: 0 for first events, 1 for second events. Place 2 b + s is side s of bucket b."""
 
     bucket: NDArray[np.int32]  # a hash table of buckets, -1 where there is none
     key: NDArray[np.int32]  # per bucket
@@ -85,14 +86,14 @@ class Index(NamedTuple):
 
 
 class Search(NamedTuple):
-    """What the kernel works with beside its state."""
+    """What the kernel needs in addition to its state."""
 
     tables: IndexTables
     index: Index
 
 
 class IndexedCounters(Counters):
-    """Counts by an index over the values of the first two events."""
+    """Counts with an index over the values of the first two events."""
 
     state: IndexedState
 
@@ -208,7 +209,7 @@ class IndexedCounters(Counters):
         self._refill(instances, position)
 
     def _refill(self, instances: CounterInstances, position: int) -> None:
-        """An index with the live events before a position, and room for as many buckets again."""
+        """A new index of the live events before a slot. It has room for twice as many buckets."""
         oldest = int(self.state.counters[Counter.OLDEST])
         # A power of two, for the hash table.
         buckets = 1 << max(6, (4 * (position - oldest)).bit_length())
@@ -255,13 +256,15 @@ def _scan(
 
 @helper(inline=True)
 def _side(tables, instances, slot):
-    """The place of an event's component in the pattern: 0 and 1 are the sides of the index."""
+    """The position of an event's component in the pattern. Positions 0 and 1 are also the sides of the index."""
     return tables.counted.by_component[instances.component[slot], ByComponent.OWN] - 1
 
 
 @helper
 def _read(search, instances, slot, side):
-    """Read what the predicates compare of an event. False if a value is null, so that no predicate holds."""
+    """Read the values of an event that the predicates compare. Returns False if one is null, so that no predicate can
+    hold.
+    """
     tables, value = search.tables, search.index.value
     integers = instances.int_lanes.shape[0]
     for predicate in range(tables.floating.size):
@@ -279,7 +282,7 @@ def _read(search, instances, slot, side):
 
 @helper(inline=True)
 def _as_integer(real):
-    """An integer that compares as the number does. NaN is the greatest."""
+    """An integer that compares with others as the float does. NaN is the greatest."""
     if real == 0.0:
         return np.int64(0)
     if real != real:
@@ -290,7 +293,9 @@ def _as_integer(real):
 
 @helper
 def _bucket(search, key, makes):
-    """The bucket of the values that were read; -1 if there is none and it is not made, or if there is no room."""
+    """The bucket of the values that `_read` has read. If there is none: a new bucket with `makes`, otherwise -1. Also
+    -1 if there is no room.
+    """
     tables, index = search.tables, search.index
     hashed = np.uint64(key) * _MIX
     for predicate in range(tables.equalities):
@@ -328,7 +333,7 @@ def _copy(numbers, source):
 
 @helper(inline=True)
 def _add(numbers, more):
-    """Add numbers of two words each."""
+    """Add numbers of two words to others, word pair by word pair."""
     for word in range(0, numbers.size, 2):
         numbers[word], numbers[word + 1] = add_wide(numbers[word], numbers[word + 1], more[word], more[word + 1])
 
@@ -343,7 +348,7 @@ def _subtract(numbers, less):
 
 @helper
 def _insert(search, state, slot, place):
-    """Put an event whose values were read on a side of a bucket."""
+    """Insert an event, whose values `_read` has read, into a side of a bucket."""
     index = search.index
     index.place[slot] = place
     weight = state.weight[slot]
@@ -394,7 +399,7 @@ def _remove(search, state, slot):
 
 @helper(inline=True)
 def _priority(slot):
-    """A number that looks random, so that the tree is as high as one of values in random order."""
+    """A number that looks random, so that the treap is about as high as if events came in random order."""
     mixed = np.uint64(slot) * _MIX
     mixed ^= mixed >> _HALF
     return mixed * _MIX
@@ -402,7 +407,7 @@ def _priority(slot):
 
 @helper(inline=True)
 def _link(index, place, above, node, other):
-    """Another node in the place of a node under its parent, or at the root."""
+    """Put another node in the place of `node` below the parent `above`, or at the root if that is -1."""
     if above < 0:
         index.root[place] = other
     elif index.left[above] == node:
@@ -413,7 +418,7 @@ def _link(index, place, above, node, other):
 
 @helper
 def _rotate(index, place, node):
-    """A node changes places with its parent."""
+    """Rotate a node with its parent."""
     above = index.above[node]
     _link(index, place, index.above[above], above, node)
     index.above[node] = index.above[above]
@@ -436,8 +441,9 @@ def _rotate(index, place, node):
 
 @helper
 def _find(search, place, order):
-    """The sums, in `found`, of the events on a side whose order fits: of first events those that an event with this
-    value may follow, of second events those that may follow it."""
+    """Write to `found` the sums of the events on a side that fit an event with this value: on side 0 the first events
+    that it may follow, on side 1 the second events that may follow it.
+    """
     index = search.index
     comparison = search.tables.comparison
     found = index.found
@@ -552,7 +558,7 @@ def _expire(search, state, instances, position, now):
 
 @helper
 def _remove_start(search, state, slot, key, group):
-    """Subtract the paths from a first event: the sums of the second events that follow it, times P."""
+    """Subtract the matches of a first event: the sums of the second events that follow it, times P."""
     index = search.index
     _find(search, index.place[slot] + 1, index.order[slot] if search.tables.comparison >= 0 else 0)
     size = state.live.shape[1] // 2

@@ -1,14 +1,16 @@
-"""Counters whose cost per event depends neither on the number of matches nor on the number of first events.
+"""Counters for which the cost of an event depends neither on the number of matches nor on the number of first
+events.
 
-The events of a key in the window are a product of small matrices, one for each timestamp. `Way.INVERSE`: the oldest
-event is removed by the inverse of its matrix (counts and integer sums). `Way.STACKS`: two stacks of products, for
-negation, minima, floats and Kleene plus. The newer events are one matrix. For each first event among the older ones,
-the top row of the product from it to the newer ones is stored. When no older ones are left, the newer become the older.
-`Way.UNBOUNDED`: nothing leaves, and the top row is enough.
+The events of a key in the window are a product of small matrices, one for each timestamp. There are three ways to
+remove events. `Way.INVERSE` multiplies by the inverse of the oldest event's matrix; this works for counts and integer
+sums. `Way.STACKS` keeps two stacks of products, for negation, minima, floats and Kleene plus: the newer events are one
+matrix, and each first event among the older ones has the top row of the product of the older events from it on. When no
+older events remain, the newer become the older (a flip). `Way.UNBOUNDED` never removes events, and needs only the top
+row.
 
-The total of a group with several keys is kept by adding and subtracting. Minima, floats and wide counters have no
-exact differences: their total is the root of a tree over the keys. `columns.py` has the effect of one event on
-counters.
+The total of a group with several keys is updated by adding and subtracting. Minima, floats and wide counters have no
+exact differences, so their total is the root of a tree over the keys. The effect of one event on counters is in
+`columns.py`.
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ _FAR = 16.0
 
 
 class MatrixState(NamedTuple):
-    """The memory between calls: plain arrays. Slots are places in the caller's buffer of instances."""
+    """The state between calls: plain arrays. Slots are indexes into the caller's buffer of instances."""
 
     words: NDArray[np.uint64]  # a block for each key
     reals: NDArray[np.float64]
@@ -131,7 +133,7 @@ _PER_SLOT = ("below", "next_start", "older_row")
 
 
 class MatrixCounters(Counters):
-    """A matrix of counters for each key."""
+    """Counters with one matrix for each key."""
 
     state: MatrixState
 
@@ -158,7 +160,9 @@ class MatrixCounters(Counters):
             self.state = _with_rows(self.state)
 
     def widen(self, instances: CounterInstances, position: int) -> None:
-        """Count in 128 bits, with each count as a float beside it. The window is counted again, by two stacks."""
+        """Change to 128-bit counts, each with a float of about the same size. The events of the window are counted
+        again, with two stacks.
+        """
         tables, state = self.tables, self.state
         assert not state.counters[Counter.WIDE]
         state.counters[Counter.WIDE] = 1
@@ -174,7 +178,9 @@ class MatrixCounters(Counters):
         self.state = _with_trees(tables, wide)
 
     def continue_from(self, counts: NDArray[np.uint64]) -> None:
-        """Start from counts and integer sums of [key, field, column] that other counters have kept since the start."""
+        """Start from the counts and integer sums of other counters, which have counted since the start: [key, field,
+        column].
+        """
         tables, state = self.tables, self.state
         assert tables.way == Way.UNBOUNDED and tables.integers == len(tables.by_measure)
         assert not state.counters[Counter.WIDE]
@@ -229,13 +235,13 @@ class MatrixCounters(Counters):
 
 
 def _is_plain(tables: CounterTables, state: MatrixState) -> bool:
-    """Whether a query only counts sequences of single events, so far in 64 bits."""
+    """Whether a query only counts sequences of single events, and 64 bits have been enough so far."""
     is_other = tables.on_change or tables.has_kleene or tables.has_negated_start or len(tables.by_measure)
     return not is_other and not state.counters[Counter.WIDE]
 
 
 def _new_state(tables: CounterTables, counters: NDArray[np.int64], way: int) -> MatrixState:
-    """The state before the first event, without room for any key."""
+    """The state before the first event. It has no room for keys yet."""
     wide, columns, measures = int(counters[Counter.WIDE]), tables.columns, len(tables.by_measure)
     word_width, real_width = words_per_column(tables, wide), reals_per_column(tables, wide)
     slots, ticks = np.zeros(0, np.int32), np.zeros(0, np.int64)
@@ -299,7 +305,7 @@ def _reserved(
 
 
 def _with_trees(tables: CounterTables, state: MatrixState) -> MatrixState:
-    """Add a tree over the keys of each group that has several, unless totals are kept."""
+    """Add a tree over the keys of each group that has several, unless totals are updated by adding and subtracting."""
     keys = len(state.is_open)
     if len(state.leaf) == keys or (tables.integers == len(tables.by_measure) and not state.counters[Counter.WIDE]):
         return state
@@ -329,7 +335,7 @@ def _with_trees(tables: CounterTables, state: MatrixState) -> MatrixState:
 
 
 def _with_rows(state: MatrixState) -> MatrixState:
-    """Room for the rows of twice as many older first events."""
+    """A state with room for the rows of twice as many older first events."""
     old = len(state.older_words)
     rows = max(64, 2 * old, old + int(state.start_count.max(initial=0)))
     free = np.empty(rows, np.int32)
@@ -345,7 +351,7 @@ def _with_rows(state: MatrixState) -> MatrixState:
 
 
 def _widened_rows(tables: CounterTables, state: MatrixState) -> MatrixState:
-    """Wide counters, of those that nothing leaves."""
+    """The state with wide counters, if nothing leaves the window."""
     keys, columns = len(state.is_open), tables.columns
     narrow = state.words.reshape(keys, tables.word_fields, columns)
     words = np.zeros((keys, words_per_column(tables, 1), columns), np.uint64)
@@ -365,7 +371,9 @@ def _widened_rows(tables: CounterTables, state: MatrixState) -> MatrixState:
 
 @helper(inline=True)
 def is_held(tables, state, key):
-    """Whether a negated start holds back all matches of the first events of a key, and of later ones."""
+    """Whether all first events of a key are held back, because a negated start has an event before them in the
+    window.
+    """
     if not tables.has_negated_start or state.oldest_negative[key] < 0:
         return False
     return state.oldest_start[key] < 0 or state.oldest_start[key] > state.oldest_negative[key]
@@ -454,8 +462,9 @@ def _recount_totals(tables: CounterTables, state: MatrixState):
 
 @helper(inline=True)
 def _change_total(tables, state, key, sign):
-    """Subtract the matches of a key from the total of its group before they change, and add them afterwards; if that
-    total is kept."""
+    """Add `sign` times the matches of a key to the total of its group, if totals are updated this way. Called with -1
+    before the matches change and with 1 afterwards.
+    """
     head = state.groups.first_cell[state.key_group[key]]
     if keeps_totals(tables, state) and state.next_of_group[head] >= 0:
         _add_to_total(tables, state, key, sign)
@@ -463,7 +472,7 @@ def _change_total(tables, state, key, sign):
 
 @helper(inline=True)
 def _update_group(tables, state, key):
-    """The matches of a key have changed."""
+    """Update the group of a key whose matches have changed."""
     _change_total(tables, state, key, 1)
     # Tested here, because a call copies the whole state.
     if _has_tree(tables, state, state.key_group[key]):
@@ -472,7 +481,7 @@ def _update_group(tables, state, key):
 
 @helper
 def _put_in_tree(tables, state, key):
-    """Update the leaf of a key, and all nodes above it."""
+    """Update the leaf of a key in the tree of its group, and all nodes above it."""
     group = state.key_group[key]
     leaves = state.tree_leaves[group]
     first = state.tree_first[group]
@@ -497,7 +506,9 @@ def _fill_trees(tables: CounterTables, state: MatrixState):
 
 @helper(inline=True)
 def _expire(tables, state, instances, position, now):
-    """Remove what has left the window. False if a flip needs more room; then nothing has changed."""
+    """Remove what has left the window. Returns False if a flip needs more room; then nothing has changed for this
+    event.
+    """
     counters = state.counters
     inverse = tables.way == Way.INVERSE
     while counters[Counter.OLDEST] < position:
@@ -538,8 +549,9 @@ def _expire(tables, state, instances, position, now):
 
 @helper
 def _release(tables, state, instances, slot, now):
-    """The oldest event of a negated start leaves: first events up to the next one are no longer held back. False if
-    that needs more room; then nothing has changed."""
+    """Remove the oldest event of a negated start. The first events up to the next such event are no longer held back.
+    Returns False if this needs more room; then nothing has changed.
+    """
     key = instances.key[slot]
     start = state.oldest_start[key]
     flips = start < 0 or state.older_row[start] < 0
@@ -561,9 +573,11 @@ def _release(tables, state, instances, slot, now):
 
 @helper
 def flip(tables, state, instances, key):
-    """The newer events become the older: from the newest back to the oldest, the top row is stored at first events.
+    """Make the newer events the older ones. From the newest to the oldest event, the top row is stored at each first
+    event.
 
-    There is room for as many rows as the key has first events; with a negated start some may already have a row.
+    There must be room for as many rows as the key has first events. With a negated start, some may have a row
+    already.
     """
     wide = tables.wide
     oldest = state.oldest_start[key]
@@ -619,14 +633,15 @@ def flip(tables, state, instances, key):
 
 @helper(inline=True)
 def is_allowed(tables, state, key, component, tick):
-    """Whether the matches that an event completes count: not if a negated start held back all first events of its
-    time."""
+    """Whether the matches that an event completes count. They do not if a negated start holds back all first events of
+    that time.
+    """
     return not tables.has_negated_start or gate_of(tables, component) != tables.final or tick >= state.open_since[key]
 
 
 @helper
 def _add_to_bound(tables, bound, words, times):
-    """Prefixes from all first events, held back or not: no count of the window is larger."""
+    """Add to a bound the prefixes of all first events, including those that are held back."""
     columns = tables.columns
     own = tables.by_component[tables.first, ByComponent.OWN]
     gate = tables.by_component[tables.first, ByComponent.GATE]
@@ -668,7 +683,9 @@ def _scan_plain(
     until: int,
     output: CounterOutput,
 ):
-    """The same for most queries, see `_is_plain`: the compiler removes all that these constants exclude."""
+    """`_scan` for the queries of `_is_plain`. The tables are constants here, so the compiler removes the code that
+    these queries do not need.
+    """
     plain = CounterTables(
         way=state.way[0],
         wide=0,
@@ -694,7 +711,7 @@ def _scan_plain(
 
 @helper(inline=True)
 def _current(tables, state):
-    """The tables with the way and the width that the state has now."""
+    """The tables with the current way and the current width of counters."""
     return CounterTables(
         state.way[0], state.counters[Counter.WIDE], tables.columns, tables.first, tables.final, tables.window,
         tables.on_change, tables.split, tables.has_kleene, tables.has_negated_start, tables.word_fields,
@@ -712,7 +729,9 @@ def _open_all(tables: CounterTables, state: MatrixState):
 
 @helper(inline=True)
 def _may_count(tables, state, instances, slot, behind, largest_weight):
-    """Whether narrow counters can take the instances: DONE, WIDEN, or ROOM if that is needed to find out."""
+    """Whether narrow counters can count the instances: DONE if they can, WIDEN if not, or ROOM if that is needed to
+    find out.
+    """
     component = instances.component[slot]
     if tables.wide or tables.by_component[component, ByComponent.KIND] != Kind.POSITIVE:
         return Status.DONE
@@ -748,7 +767,7 @@ def _may_count(tables, state, instances, slot, behind, largest_weight):
 
 @helper(inline=True)
 def _open(tables, state, key):
-    """The first event of a key."""
+    """Prepare the counters of a key for its first event."""
     group = state.key_group[key]
     rows = 1 if tables.way == Way.UNBOUNDED else tables.columns
     identity(tables, state.words, state.reals, tables.wide, key * rows, rows)
@@ -765,7 +784,9 @@ def _open(tables, state, key):
 
 @helper(inline=True)
 def _together(tables, instances, slot, last):
-    """The slot after the instances that count as one: simultaneous ones of the same component with +, and key."""
+    """The slot after the instances that are counted at once: with +, the simultaneous ones of one component and key;
+    otherwise one.
+    """
     if is_kleene(tables, instances.component[slot]):
         return alike(instances, slot, last)
     return slot + 1
@@ -773,7 +794,7 @@ def _together(tables, instances, slot, last):
 
 @helper(inline=True)
 def _apply(tables, state, instances, largest_weight, slot, last):
-    """Count the instances at a slot that count as one."""
+    """Count the instances at a slot, as many as are counted at once. Returns the status and the slot after them."""
     behind = _together(tables, instances, slot, last)
     status = _may_count(tables, state, instances, slot, behind, largest_weight)
     if status == Status.DONE:
@@ -783,7 +804,7 @@ def _apply(tables, state, instances, largest_weight, slot, last):
 
 @helper(inline=True)
 def _multiply(tables, state, instances, slot, behind):
-    """Count them, and update the total of their group."""
+    """Count instances of one component and key, and update the total of their group."""
     component = instances.component[slot]
     key = instances.key[slot]
     kind = tables.by_component[component, ByComponent.KIND]
@@ -816,7 +837,7 @@ def _multiply(tables, state, instances, slot, behind):
 
 @helper(inline=True)
 def _has_prefix(tables, state, key, column):
-    """Whether any prefix of the window ends at a column."""
+    """Whether the window has a prefix that ends at a column."""
     if is_held(tables, state, key):
         return False
     wide = tables.wide
@@ -840,7 +861,7 @@ def _has_prefix(tables, state, key, column):
 
 @helper(inline=True)
 def _insert(tables, state, instances, slot, behind):
-    """Multiply a key's window by its newest factor."""
+    """Multiply the matrix of a key by that of its newest events."""
     component = instances.component[slot]
     key = instances.key[slot]
     wide = tables.wide
@@ -884,7 +905,7 @@ def _insert(tables, state, instances, slot, behind):
 
 @kernel
 def _replay(tables: CounterTables, state: MatrixState, instances: CounterInstances, first: int, last: int):
-    """Count the window again."""
+    """Count the events of the window again."""
     tables = _current(tables, state)
     for key in range(state.is_open.size):
         if state.is_open[key]:

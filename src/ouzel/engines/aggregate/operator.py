@@ -1,7 +1,7 @@
-"""Runs aggregates over matches without building the matches: orders events, counts them, and evicts them.
+"""Runs aggregates over matches without building the matches: sorts events, counts them, and evicts them.
 
-Between calls the operator holds the pending events, the counters, and the live events if they leave the window one by
-one. It keeps no rows.
+Between calls the operator holds the pending events and the counters. It also holds live events, if events leave the
+window one by one. It keeps no rows of the input.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _NO_LANES = np.empty((0, 5), np.int32)
 
 
 class AggregateOperator(StreamOperator[CounterInstances]):
-    """The state of one query. `stage` takes in events; `advance` moves time and returns the rows."""
+    """The state of one query. `stage` adds events; `advance` moves time and returns the rows."""
 
     _stager: Stager
 
@@ -158,7 +158,7 @@ class AggregateOperator(StreamOperator[CounterInstances]):
     # ── Taking events in ───────────────────────────────────────────────────────────────────────────
 
     def stage(self, table: pa.Table, ticks: np.ndarray, *, zero_copy: bool = False) -> None:
-        """Take in rows, in any order. None of them is kept."""
+        """Add rows, in any order. The rows themselves are not kept."""
         rows, block = self._stager.stage(table, ticks)
         if block.count:
             self._take_in(rows, block, table, ticks)
@@ -191,7 +191,7 @@ class AggregateOperator(StreamOperator[CounterInstances]):
         self._groups.note_keys(frame_of, places, written, self._stager.keys.count)
 
     def _small_measures(self, small: SmallStager) -> np.ndarray:
-        """The table of `Measured`."""
+        """The table of `Measured` for compiled staging: where each measure reads its values."""
         lanes = {(lane[LANE_FLOATING], lane[LANE_NUMBER], lane[LANE_COMPONENT]): lane for lane in small.lanes.tolist()}
         whats = {Form.LEAST: LEAST, Form.GREATEST: GREATEST}
         table, rows = [], [0, 0]
@@ -205,7 +205,7 @@ class AggregateOperator(StreamOperator[CounterInstances]):
         return np.array(table, np.int32).reshape(-1, 7)
 
     def _frames(self, rows: np.ndarray, table: pa.Table, ticks: np.ndarray) -> Callable[[np.ndarray], EventFrame]:
-        """Frames of some of the rows of a table."""
+        """A function that makes a frame of some of the rows of a table."""
 
         def frame_of(places: np.ndarray) -> EventFrame:
             chosen = rows[places]
@@ -233,20 +233,21 @@ class AggregateOperator(StreamOperator[CounterInstances]):
         self._check_held()
 
     def share_groups(self, groups: GroupIndex) -> None:
-        """Another operator stages the instances, and knows the keys and their groups."""
+        """Use the groups of another operator, which stages the instances and assigns keys and groups."""
         self._groups = groups
         self._own_keys = False
 
     def continue_from(self, counts: np.ndarray, heaviest: float) -> None:
-        """Start from the counts of another operator since the start, [key, field, column]: a count and integer sums,
-        over values up to `heaviest`. That operator also stages the instances."""
+        """Start from the counts that another operator has kept since the start: [key, field, column], a count and
+        integer sums of values up to `heaviest`. That operator also stages the instances.
+        """
         self._largest[:] = heaviest
         assert isinstance(self._counters, MatrixCounters)
         self._counters.reserve(0, self._groups.key_group, self._groups.count)
         self._counters.continue_from(counts)
 
     def take(self, instances: CounterInstances) -> None:
-        """Take in instances, in order, whose keys the groups know. Their measures are integers."""
+        """Add instances, in order. Their keys must be known to the groups, and their measures must be integers."""
         if len(instances.tick):
             for number, values in enumerate(instances.ints):
                 self._note_largest(number, values)
@@ -259,7 +260,7 @@ class AggregateOperator(StreamOperator[CounterInstances]):
         self._limits.check_held([self._query.name], self.held_events)
 
     def _measured(self, instances: Instances) -> tuple[np.ndarray, np.ndarray]:
-        """What each instance adds to each measure."""
+        """The values that each instance adds to each measure."""
         count = len(instances.end)
         ints, floats = np.zeros((self._integers, count), np.int64), np.zeros((self._floats, count), np.float64)
         next_int = next_float = 0
@@ -337,7 +338,7 @@ class AggregateOperator(StreamOperator[CounterInstances]):
     # ── A part of the stream ───────────────────────────────────────────────────────────────────────
 
     def search(self) -> Found:
-        """What all staged events complete."""
+        """The rows that all staged events produce."""
         found = self.answer(LATEST)
         return Found(found.ends, found.starts, found.table)
 
@@ -347,11 +348,11 @@ class AggregateOperator(StreamOperator[CounterInstances]):
         return rows if order is None else pa.table([take(one_array(c), order) for c in rows.columns], rows.schema)
 
     def tie_ranks(self, table: pa.Table, ticks: np.ndarray, ties: np.ndarray) -> np.ndarray:
-        """Groups are counted in the order of their first rows."""
+        """Ranks that number simultaneous groups in the order of their first rows."""
         return ties
 
     def _adds_at_most(self) -> list[float]:
-        """For each measure a bound on what one match may add to it."""
+        """For each measure, an upper bound of what one match may add to it."""
         # Over a component with + one match may hold many values.
         several = 2.0**32 if any(c.kleene for c in self._query.components) else 1.0
         return [float(most) * several for most in self._largest]
@@ -369,7 +370,7 @@ class AggregateOperator(StreamOperator[CounterInstances]):
         self._counters.rebase(dead, used)
 
     def _compact_codes(self) -> None:
-        """Drop keys, groups and texts that nothing live has."""
+        """Drop the keys, groups and texts that no live event has."""
         if self._own_keys and self._stager.keys.is_sparse(self.held_events):
             renamed = self._buffer.compact(self._stager.keys, "key", also=[self._queued_keys()])
             assert renamed is not None, "the buffer holds no more events than the operator"
@@ -379,7 +380,7 @@ class AggregateOperator(StreamOperator[CounterInstances]):
             self._counters.forget_codes()
 
     def _compact_groups(self) -> None:
-        """Drop groups that events decide and no live event has."""
+        """Drop the groups that no live event has, if events decide groups."""
         split = self._counted.split
         if split is None or not is_sparse(self._groups.count, self.held_events):
             return
@@ -391,12 +392,12 @@ class AggregateOperator(StreamOperator[CounterInstances]):
         self._counters.regroup(renamed)
 
     def _queued_keys(self) -> np.ndarray:
-        """The keys of what is live without an event in the buffer."""
+        """The keys of live counters whose events are no longer in the buffer."""
         # A negated start forbids for a window, even if there is nothing to forbid yet.
         return self._counters.queued_keys(max(EARLIEST, self._until - (self._plan.window_ticks or 0)))
 
     def live_keys(self) -> np.ndarray:
-        """The keys of everything that is held."""
+        """The keys of all events and counters that are held."""
         return np.unique(np.concatenate([self._queued_keys(), *(block.key for block in self._buffer.blocks())]))
 
     def _rekey(self, renamed: np.ndarray) -> None:
@@ -404,7 +405,7 @@ class AggregateOperator(StreamOperator[CounterInstances]):
         self._counters.rekey(renamed, self._groups.key_group, renamed_groups)
 
     def rename_keys(self, renamed: np.ndarray, renamed_groups: np.ndarray) -> None:
-        """Keys have new codes, -1 of those that are gone, and the groups know it already."""
+        """Replace keys by `renamed[key]`; -1 if a key is gone. The groups are already renamed."""
         for block in self._buffer.blocks():
             block.key[:] = renamed[block.key]
         self._counters.rekey(renamed, self._groups.key_group, renamed_groups)
@@ -413,7 +414,7 @@ class AggregateOperator(StreamOperator[CounterInstances]):
 
     @property
     def next_deadline(self) -> int | None:
-        """The earliest tick at which time alone can complete something."""
+        """The earliest tick at which rows are due without a further event; None if there is none."""
         ticks = [] if self._buffer.deadline is None else [self._buffer.deadline]
         window = self._plan.window_ticks
         if self._on_change and window is not None and (oldest := self._oldest_tick()) is not None:
@@ -428,8 +429,9 @@ class AggregateOperator(StreamOperator[CounterInstances]):
         return int(ticks[0]) if len(ticks) else None
 
     def open_by_key(self, watermark: int) -> list[OpenKey]:
-        """The keys of what is counted: their values, the number of events (for some ways only first events of
-        patterns), and the tick of the oldest."""
+        """Each key that has live events: its values, the number of its events (in some ways only of first events of
+        patterns), and the tick of the oldest.
+        """
         keys, ticks = ([getattr(block, name) for block in self._buffer.blocks()] for name in ("key", "tick"))
         queued_keys, queued_ticks = self._counters.queued()
         keys.append(queued_keys)
@@ -438,18 +440,18 @@ class AggregateOperator(StreamOperator[CounterInstances]):
 
     @property
     def held_events(self) -> int:
-        """The number of events that are pending, or live in any form."""
+        """The number of events that are pending or still counted."""
         return self._buffer.entries + len(self._counters.queued()[1])
 
     @property
     def room(self) -> int:
-        """A lower bound of the events without an answer that may come before a limit must be checked."""
+        """A lower bound of the events that can be read without returning rows before a limit must be checked."""
         keys = 0 if self._plan.window_ticks is not None else max(self._stager.keys.count, self._groups.count)
         return self._limits.max_buffered_events - max(self.held_events, keys)
 
     @property
     def held_room(self) -> int:
-        """A lower bound of the events that may be held before a limit must be checked."""
+        """A lower bound of the events that can be held before a limit must be checked."""
         return self.room
 
     @property
@@ -480,8 +482,9 @@ class AggregateOperator(StreamOperator[CounterInstances]):
 
 
 def _counting_order(block: Block[CounterInstances]) -> np.ndarray | None:
-    """The order by tick; within a tick the last component first, so that no event extends another one of its own
-    tick, then by key."""
+    """The order in which events are counted: by tick, then the last component first, then by key. So no event extends
+    another one of its own tick. None if events are in that order.
+    """
     events = block.events
     is_sorted = first_disorder(events.tick) < 0
     order = np.arange(block.count, dtype=np.int32) if is_sorted else stable_order(events.tick)

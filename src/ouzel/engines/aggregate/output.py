@@ -1,8 +1,8 @@
-"""Rows of aggregates in their output form: their columns, HAVING, the rows that EMIT ON CHANGE skips, and the totals
-over parts of a stream that are counted separately.
+"""Turns counters into rows of aggregates: columns, HAVING, the rows that EMIT ON CHANGE skips, and totals over parts of
+a stream that are counted separately.
 
-A part sees the keys that were sent to it and emits its own total whenever it changes. The total over all keys is the
-sum of the latest totals of the parts; HAVING, averages and the choice of rows come after that.
+A part counts the keys that were sent to it, and emits its total whenever that changes. The total over all keys is the
+sum of the latest totals of all parts. HAVING, averages and EMIT are applied to that sum.
 """
 
 from __future__ import annotations
@@ -80,7 +80,9 @@ def _is_time(expression: Bound | None) -> bool:
 
 
 def key_expression(query: BoundQuery, key: GroupKey) -> Bound:
-    """The value of a GROUP BY column: for `GROUP BY attr` the attribute of the first event, equal for all."""
+    """The value of a GROUP BY column. For `GROUP BY attr` it is the attribute of the first event, because all events
+    have the same value.
+    """
     if key.expression is not None:
         return key.expression
     test = next(test for test in query.equivalences if test.path == key.path)
@@ -96,8 +98,8 @@ def answer(
     starts: np.ndarray | None = None,
     scale: MomentScale | None = None,
 ) -> Answer:
-    """The rows that HAVING lets through. Each is of one tick, and starts there unless `starts` are given. With a scale,
-    `ticks` are moments, and the last row of a tick and group counts.
+    """The rows for which HAVING holds. Each row ends at its tick, and starts there too unless `starts` are given. With
+    a scale, `ticks` are moments, and only the last row of a tick and group is kept.
 
     `keys` are the GROUP BY columns in their output types, `values` the aggregates by name in engine form.
     """
@@ -148,11 +150,11 @@ def emitted(
     completed: np.ndarray,
     largest: Sequence[float],
 ) -> tuple[np.ndarray, dict[str, Column]]:
-    """The rows that are emitted, and their aggregates. With EMIT ON CHANGE, rows of expiry that change no visible value
-    are not.
+    """The rows to emit, and their aggregates. With EMIT ON CHANGE, a row of expiry is skipped if it changes no visible
+    value.
 
-    `needed` are the measures of each aggregate. `after` has the words and reals of all rows, `before` those before
-    their timestamps, for EMIT ON CHANGE only.
+    `needed` are the measures of each aggregate. `after` has the words and reals of each row, and `before` those before
+    the row's timestamp, which only EMIT ON CHANGE uses.
     """
     query, values = plan.query, columns_of(plan, needed, *after, largest)
     expiry = np.flatnonzero(completed == 0) if query.emit_on_change else NO_ROWS
@@ -170,7 +172,7 @@ def emitted(
 
 
 def _same(one: Column, other: Column) -> np.ndarray:
-    """Where values are equal, or both null, or both NaN."""
+    """Where two columns have equal values, both null, or both NaN."""
     same = pc.fill_null(pc.equal(one, other), False)
     if pa.types.is_floating(one.type):
         same = pc.or_(same, pc.fill_null(pc.and_(pc.is_nan(one), pc.is_nan(other)), False))
@@ -178,7 +180,7 @@ def _same(one: Column, other: Column) -> np.ndarray:
 
 
 def _times(value: Column, wanted: pa.DataType) -> pa.Array:
-    """Ticks, some of them null, in the type of the input's time column."""
+    """Ticks, some of them null, as values of the input's time column."""
     made = ticks_to_time(numbers(value), wanted)
     if not value.null_count:
         return made
@@ -186,7 +188,7 @@ def _times(value: Column, wanted: pa.DataType) -> pa.Array:
 
 
 def _over_columns(expression: Bound) -> Bound:
-    """HAVING with its columns as attributes, which is what expressions over rows read."""
+    """A HAVING condition whose columns are attributes, so that it can be evaluated over rows."""
 
     def change(part: Bound) -> Bound | None:
         return Attribute(-1, (part.name,), type=part.type) if isinstance(part, ResultColumn) else None
@@ -195,7 +197,7 @@ def _over_columns(expression: Bound) -> Bound:
 
 
 class _ResultFrame:
-    """Rows of the result, for HAVING."""
+    """A frame of result rows, for HAVING."""
 
     def __init__(self, columns: Mapping[str, tuple[pa.Array, Type]], rows: int) -> None:
         self._columns = columns
@@ -249,7 +251,7 @@ def checked_integer(query: BoundQuery, column: AggregateColumn, value: int) -> i
 
 
 def ordered(values: np.ndarray) -> np.ndarray:
-    """Doubles as integers in the same order: NaN above all, the two zeros equal.
+    """Floats as integers in the same order. NaN is the greatest, and both zeros are equal.
 
     >>> ordered(np.array([-1.5, -0.0, 0.0, 2.0])).tolist() == sorted(ordered(np.array([-1.5, -0.0, 0.0, 2.0])))
     True
@@ -278,7 +280,8 @@ def columns_of(
 ) -> dict[str, Column]:
     """The aggregates of some rows, by name, in engine form.
 
-    `needed_by` are the measures of each, `largest` is for each measure a bound on what one match may add to it.
+    `needed_by` are the measures of each aggregate. `largest` is, for each measure, an upper bound of what one match may
+    add.
     """
     query, measures = plan.query, plan.measures
     found: dict[str, Column] = {}
@@ -323,7 +326,7 @@ def columns_of(
 
 
 def _floats(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Signed numbers of 128 bits as doubles."""
+    """Signed 128-bit numbers as floats."""
     if (high.view(np.int64) == (low.view(np.int64) >> 63)).all():
         return low.view(np.int64).astype(np.float64)
     return np.array([float(_signed(int(a), int(b))) for a, b in zip(low, high, strict=True)], np.float64)
@@ -342,7 +345,7 @@ def _integers(
     sizes: np.ndarray,
     empty: np.ndarray | None,
 ) -> Column:
-    """Exact integers; an error if one does not fit, or is too large to be known."""
+    """Exact integers. Raises an error if one does not fit its column, or is too large for 128 bits."""
     # The words are written again for the next answer.
     low, high = low.copy(), np.ascontiguousarray(high)
     fits = (high.view(np.int64) == (low.view(np.int64) >> 63)) & (sizes < _KNOWN_MAX)
@@ -371,7 +374,7 @@ def _extremes(column: AggregateColumn, measure: MeasureSpec, words: np.ndarray, 
 
 
 def measured(measure: MeasureSpec, values: np.ndarray, present: np.ndarray) -> np.ndarray:
-    """What a measure adds for the values of its component's events; values that are not `present` add nothing."""
+    """What the events of a component add to a measure. Values that are not `present` add nothing."""
     if measure.form in (Form.LEAST, Form.GREATEST):
         keys = ordered(values) if measure.floating else values
         if measure.form is Form.GREATEST:
@@ -389,7 +392,9 @@ _MOST = b"one match adds at most"
 
 
 def changes_schema(plan: AggregatePlan, shown: pa.Schema) -> pa.Schema:
-    """The columns of changes: the timestamp, the groups in their output types, and the totals after it."""
+    """The columns of a table of changes: a timestamp, the groups in their output types, and the totals after the
+    timestamp.
+    """
     measures = len(plan.measures)
     return pa.schema(
         [
@@ -409,7 +414,7 @@ def _group(number: int) -> str:
 def changes_table(
     schema: pa.Schema, output: CounterOutput, count: int, groups: Sequence[pa.Array], adds_at_most: Sequence[float]
 ) -> pa.Table:
-    """The rows of a kernel's output as changes."""
+    """The rows of a kernel's output as a table of changes."""
     kind = np.where(output.completed[:count] != 0, ChangeKind.COMPLETED, ChangeKind.CHANGED).astype(np.uint8)
     columns = [pa.array(output.tick[:count]), *groups, pa.array(kind)]
     columns += [_bytes(output.words[:count]), _bytes(output.reals[:count])]
@@ -431,7 +436,7 @@ def _numbers(column: pa.ChunkedArray, dtype: type) -> np.ndarray:
 
 
 def joined(changes: Sequence[pa.Table]) -> pa.Table:
-    """Changes of several parts or times, concatenated."""
+    """Tables of changes, concatenated."""
     bounds = [json.loads(table.schema.metadata[_MOST]) for table in changes]
     most = [max(several) for several in zip(*bounds, strict=True)]
     whole = pa.concat_tables([table.replace_schema_metadata() for table in changes])
@@ -442,15 +447,16 @@ def joined(changes: Sequence[pa.Table]) -> pa.Table:
 
 
 def in_time_buckets(changes: pa.Table, length: int | None) -> pa.Table:
-    """Changes with their time buckets of this many ticks; without a window all are in one bucket."""
+    """Changes with a column of time buckets, each of `length` ticks. Without a window there is only one bucket."""
     bucket = np.zeros(changes.num_rows, np.int64) if length is None else changes[TICK].to_numpy() // length
     return changes.append_column(TIME_BUCKET, pa.array(bucket))
 
 
 def with_carried(changes: pa.Table) -> pa.Table:
-    """All changes of some buckets by one part, and for the bucket after each of them the state before it.
+    """All changes of a part in some buckets, and for each following bucket the state carried over to it.
 
-    No match counts longer than a window, so a bucket that is not shorter needs only the one before it.
+    No match counts for longer than a window, and a bucket is at least as long as a window. So a bucket needs state only
+    from the one before it.
     """
     lasts = last_of_groups(changes, [TIME_BUCKET])
     behind = pa.array(lasts[TIME_BUCKET].to_numpy() + 1)
@@ -460,8 +466,9 @@ def with_carried(changes: pa.Table) -> pa.Table:
 
 
 def last_of_groups(changes: pa.Table, within: Sequence[str]) -> pa.Table:
-    """The state of each group after its last change, if it is not empty; separately for different values of
-    `within`."""
+    """The last change of each group, unless the group is empty after it. Separately for different values of the columns
+    `within`.
+    """
     names = [*within, *(name for name in changes.column_names if name.startswith(_GROUP))]
     numbered = changes.select(names).append_column("row", pa.array(np.arange(changes.num_rows)))
     last = np.sort(numbered.group_by(names).aggregate([("row", "max")])["row_max"].to_numpy())
@@ -470,7 +477,7 @@ def last_of_groups(changes: pa.Table, within: Sequence[str]) -> pa.Table:
 
 
 def as_carried(changes: pa.Table) -> pa.Table:
-    """Changes as the state carried over from before."""
+    """Changes, marked as state carried over from an earlier bucket."""
     kind = pa.array(np.full(changes.num_rows, ChangeKind.CARRIED, np.uint8))
     return changes.set_column(changes.column_names.index(KIND), KIND, kind)
 
@@ -479,7 +486,9 @@ def as_carried(changes: pa.Table) -> pa.Table:
 
 
 def totals_of(plan: Plan, shown_schema: pa.Schema, changes: Sequence[pa.Table]) -> pa.Table:
-    """The answer of a query from the changes of all parts in some buckets, with the columns TIME_BUCKET and PART."""
+    """The answer of a query, from the changes of all parts in some buckets. The changes have the columns TIME_BUCKET
+    and PART.
+    """
     assert isinstance(plan, AggregatePlan)
     query = plan.query
     whole = joined(changes)

@@ -1,7 +1,7 @@
-"""Aggregates that need the matches: builds them, adds them to totals, and removes them when they expire.
+"""Aggregates that need the matches: builds the matches, adds them to totals, and subtracts them when they expire.
 
-It is slower than counting, and always exact: integers are Python's, and sums of doubles are exact, so there is no
-drift.
+This is slower than counting, but exact: integers are Python integers, and sums of floats are computed without rounding,
+so no error accumulates.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PIECE = 65_536
 
 
 class _Down:
-    """A value in descending order."""
+    """A value that sorts in descending order."""
 
     __slots__ = ("value",)
 
@@ -74,7 +74,7 @@ class _Extreme:
                 heapq.heapify(self._heap)
 
     def _is_gone(self, key: Any) -> bool:
-        """Whether a value of the heap was removed; then it must leave the heap."""
+        """Whether a value at the top of the heap has been removed, so that it must be popped."""
         count = self._gone.get(key, 0)
         if count == 1:
             del self._gone[key]
@@ -94,7 +94,7 @@ class _Extreme:
 
 
 def _order(value: Any) -> tuple[Any, Any]:
-    """Values in the order of the language: NaN last, texts by their bytes."""
+    """A sort key with the order of the query language: NaN last, texts by their bytes."""
     if isinstance(value, str):
         return (None, value.encode("utf-8", "surrogatepass"))
     if isinstance(value, float):
@@ -123,7 +123,7 @@ class _Total:
                 self._sum += sign * (Fraction(value) if isinstance(value, float) else value)
 
     def value(self) -> Any:
-        """None if there is no value."""
+        """The value of the aggregate; None if it has no values."""
         if self._function == "count":
             return self._count
         if not self._count:
@@ -178,11 +178,11 @@ class MatchesOperator(QueryOperator):
         self.schema = aggregate_schema(self._query, layout)
 
     def stage(self, table: pa.Table, ticks: np.ndarray, *, zero_copy: bool = False) -> None:
-        """Take in rows, in any order."""
+        """Add rows, in any order."""
         self._inner.stage(table, ticks, zero_copy=zero_copy)
 
     def answer(self, until: int) -> Answer:
-        """What has changed up to a tick."""
+        """The rows of all changes up to tick `until`."""
         matches, starts, ends = self._inner.answer(until)
         if self._scale is not None:
             # Matches that end with their windows complete with the events of that tick.
@@ -199,7 +199,7 @@ class MatchesOperator(QueryOperator):
     def _read(
         self, matches: pa.Table, starts: np.ndarray, ends: np.ndarray
     ) -> Iterator[tuple[int, int, Group, list[list[Any]]]]:
-        """(end, start, group, values of each aggregate) of matches, in order of their end."""
+        """(end, start, group, values of each aggregate) for each match, ordered by end."""
         order = np.argsort(ends, kind="stable")
         for first in range(0, len(order), _PIECE):
             rows = order[first : first + _PIECE]
@@ -237,7 +237,7 @@ class MatchesOperator(QueryOperator):
             )
 
     def _rows(self, coming: Iterator[Any], until: int) -> list[tuple[int, Group, list[Any]]]:
-        """(timestamp, group, values) of every row to emit."""
+        """(timestamp, group, values) of each row to emit."""
         rows: list[tuple[int, Group, list[Any]]] = []
         following = next(coming, None)
         while True:
@@ -267,7 +267,7 @@ class MatchesOperator(QueryOperator):
                     del self._groups[group]
 
     def _expire(self, tick: int, before: dict[Group, list[Any]]) -> None:
-        """Remove the matches that have left the window by a timestamp."""
+        """Subtract the matches that have left the window at `tick`."""
         while self._leaving and self._leaving[0][0] <= tick:
             _, _, group, values = heapq.heappop(self._leaving)
             if self._query.emit_on_change:
@@ -280,7 +280,7 @@ class MatchesOperator(QueryOperator):
         return [total.value() for total in self._groups[group].totals]
 
     def _shown(self, group: Group) -> list[Any]:
-        """The visible values."""
+        """The values of a group's visible aggregates."""
         values = self._values_of(group)
         return [value for value, column in zip(values, self._query.aggregates, strict=True) if not column.hidden]
 
@@ -317,7 +317,7 @@ class MatchesOperator(QueryOperator):
 
     @property
     def next_deadline(self) -> int | None:
-        """The earliest tick at which time alone can complete something."""
+        """The earliest tick at which rows are due without a further event; None if there is none."""
         ticks = [self._inner.next_deadline]
         if self._query.emit_on_change and self._leaving:
             ticks.append(self._leaving[0][0])
@@ -330,7 +330,7 @@ class MatchesOperator(QueryOperator):
 
     @property
     def room(self) -> int:
-        """A lower bound of the events without an answer that may come before a limit must be checked."""
+        """A lower bound of the events that can be read without returning rows before a limit must be checked."""
         return self._inner.room
 
     def open_by_key(self, watermark: int) -> list[OpenKey] | None:
@@ -356,7 +356,7 @@ class MatchesOperator(QueryOperator):
         return {"inner": self._inner.dump(writer), "standing": standing, "now": self._now}
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
-        """Take back what `dump` stored."""
+        """Restore what `dump` stored."""
         self._inner.load(reader, head["inner"])
         self._now = head["now"]
         for table, starts, ends in head["standing"]:
@@ -373,12 +373,12 @@ def _values(column: pa.ChunkedArray, type_: Type) -> list[Any]:
 
 
 def _singles(column: pa.ChunkedArray, type_: Type) -> list[list[Any]]:
-    """The one value of each match, if it is not null."""
+    """For each match a list of its value, empty if that is null."""
     return [[] if value is None else [value] for value in _values(column, type_)]
 
 
 def _lists(column: pa.ChunkedArray, type_: Type) -> list[list[Any]]:
-    """The values of each match that are not null, over all events of a component."""
+    """For each match, the values over all events of a component that are not null."""
     array = one_array(column)
     inside = _values(pa.chunked_array([array.flatten()]), type_)
     lengths = [0 if length is None else length for length in pa.compute.list_value_length(array).to_pylist()]
@@ -390,7 +390,7 @@ def _lists(column: pa.ChunkedArray, type_: Type) -> list[list[Any]]:
 
 
 def _as_key(group: Group) -> Group:
-    """A group as a dictionary key: all NaN are equal, and so are the two zeros."""
+    """A group as a dictionary key, in which all NaN are equal and both zeros are equal."""
     return tuple(_NAN if isinstance(v, float) and math.isnan(v) else v for v in group)
 
 

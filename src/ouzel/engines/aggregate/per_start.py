@@ -1,11 +1,11 @@
 """One row of counters for each first event, as in the A-Seq paper (SEM; by key, HPC).
 
-An event takes as many steps as its key has first events in the window. This also covers what the paper leaves out:
-every aggregate, Kleene plus, simultaneous events, a negated start, groups by an attribute of one component.
+An event takes as many steps as its key has first events in the window. Beyond the paper, this handles every aggregate,
+Kleene plus, simultaneous events, a negated start, and groups by an attribute of one component.
 
-A *cell* is a block of rows: of a key, or of a key and a group if the events of one component decide the group. If that
-component is not the first, the key's first cell counts the prefixes before it, and the rows of all its cells are
-aligned.
+A *cell* is the block of rows of a key. If the events of one component decide the group, each key and group has a cell.
+If that component is not the first one, the key has one more cell, which counts the prefixes before the component, and
+the cells are *aligned*: a first event has the same row number in all cells of its key.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Cell(IntEnum):
 
 
 class RowState(NamedTuple):
-    """The memory between calls: plain arrays."""
+    """The state between calls: plain arrays."""
 
     words: NDArray[np.uint64]
     reals: NDArray[np.float64]
@@ -88,7 +88,7 @@ class RowState(NamedTuple):
 
 
 class RowCounters(Counters):
-    """A row of counters for each first event in the window."""
+    """Counters with one row for each first event in the window."""
 
     state: RowState
     keeps_events = False
@@ -180,10 +180,10 @@ class RowCounters(Counters):
         return self.state.cells[: self.state.cell_count[0]]
 
     def _holds(self) -> NDArray[np.bool_]:
-        """The cells with rows that may not be empty.
+        """Which cells have rows that may not be empty.
 
-        Aligned cells have the rows of their key's first events. The event that decides their group extended rows of
-        earlier events, and these have all left the window once it is that old.
+        Aligned cells always have a row for each first event of their key. Such a cell is empty if the last event that
+        joined it has left the window, because this event extended only rows of earlier first events.
         """
         cells, tables = self._cells, self.tables
         holds: NDArray[np.bool_] = cells[:, Cell.LAST] > cells[:, Cell.FIRST]
@@ -197,7 +197,7 @@ class RowCounters(Counters):
         return holds
 
     def rebuild(self, *, widen: bool = False) -> None:
-        """Copy live cells and rows to new arenas, with room for more of them, in wider counters if asked for."""
+        """Copy live cells and rows to new, larger arenas. With `widen`, counters become wide."""
         tables, state, cells, counters = self.tables, self.state, self._cells, self.state.counters
         old_wide = int(counters[Counter.WIDE])
         wide = int(widen or old_wide)
@@ -289,7 +289,7 @@ def _copy_cells(
 
 @helper
 def _copy(old, base, stride, old_width, width, source, target):
-    """Copy the live rows of a cell, column by column of its fields, to a block, perhaps its own."""
+    """Copy the live rows of a cell to another block, or to the front of its own."""
     live = old[Cell.LAST] - old[Cell.FIRST]
     for column in range(old_width):
         begin = old[Cell.BASE] * old_width + column * old[Cell.STRIDE] + old[Cell.FIRST]
@@ -300,7 +300,9 @@ def _copy(old, base, stride, old_width, width, source, target):
 
 @kernel
 def _link_cells(cells: Matrix[np.int64], count: int, first_cell: NDArray[np.int32], group_cell: NDArray[np.int32]):
-    """Lists of cells by key and by group. The first cell of a key, if it is known, stays its first."""
+    """Build the lists of cells by key and by group. The first cell of a key, if it is known, remains the first in its
+    list.
+    """
     for cell in range(count):
         cells[cell, Cell.NEXT_OF_KEY] = -1
         cells[cell, Cell.NEXT_OF_GROUP] = -1
@@ -325,7 +327,7 @@ def _link_cell(cells, cell, first_cell, group_cell):
 
 @helper
 def cell_of_group(state, cell, group):
-    """The cell of a group among those of a key, from one of them on; -1 if there is none."""
+    """The cell of a group, searched from `cell` on in the list of its key; -1 if there is none."""
     while cell >= 0 and state.cells[cell, Cell.GROUP] != group:
         cell = state.cells[cell, Cell.NEXT_OF_KEY]
     return cell
@@ -333,7 +335,7 @@ def cell_of_group(state, cell, group):
 
 @helper
 def new_cell(tables, state, key, group, rows):
-    """A cell of a key with empty rows, or -1 if there is no room."""
+    """A new cell of a key, with empty rows; -1 if there is no room."""
     stride = max(4, 2 * rows)
     cell = state.cell_count[0]
     base = state.counters[Counter.USED]
@@ -368,7 +370,7 @@ def new_cell(tables, state, key, group, rows):
 
 @helper
 def has_row(tables, state, cell):
-    """Whether there is room for one more row, after moving rows within the arena if necessary."""
+    """Whether a cell has room for one more row. If necessary, this moves its rows within the arena."""
     row = state.cells[cell]
     if row[Cell.LAST] < row[Cell.STRIDE]:
         return True
@@ -387,7 +389,7 @@ def has_row(tables, state, cell):
 
 @helper
 def _move(tables, state, row, base, stride):
-    """Move the live rows of a cell to the front of a block, perhaps its own."""
+    """Move the live rows of a cell to another block, or to the front of its own."""
     wide = state.counters[Counter.WIDE]
     words = (tables.word_fields + wide * (1 + tables.integers)) * tables.columns
     reals = (tables.real_fields + wide) * tables.columns
@@ -405,7 +407,7 @@ def _move(tables, state, row, base, stride):
 
 @helper
 def add_row(tables, state, cell, key, now):
-    """Add an empty row for a first event; there must be room."""
+    """Add an empty row for a first event. The cell must have room."""
     row = state.cells[cell]
     newest = row[Cell.LAST]
     row[Cell.LAST] += 1
@@ -432,7 +434,7 @@ def add_row(tables, state, cell, key, now):
 
 @helper
 def fill_row(tables, state, row, newest, column, times):
-    """Add first events, whose weights are in scratch, to a column of a row."""
+    """Count first events in a column of a row. Their weights are in scratch."""
     columns = tables.columns
     wide = state.counters[Counter.WIDE]
     scratch = state.scratch
@@ -507,7 +509,7 @@ def _scan(
 
 @helper
 def _oldest(state, instances, position):
-    """Whether a row may leave the window, and the tick of its first event."""
+    """(whether there is any row, the tick of the first event of the oldest one)."""
     place = state.counters[Counter.OLDEST]
     if place < state.counters[Counter.QUEUED]:
         return True, state.queue_tick[place]
@@ -536,7 +538,7 @@ def _expire(tables, state, instances, position, now):
 
 @helper
 def _apply(tables, state, instances, largest_weight, slot, last):
-    """(status, the slot after) for the instances at a slot that count as one."""
+    """Count the instances at a slot, as many as are counted at once. Returns the status and the slot after them."""
     component = instances.component[slot]
     key = instances.key[slot]
     now = instances.tick[slot]
@@ -582,7 +584,7 @@ def _close_key(tables, state, key, column):
 
 @helper
 def _may_count(tables, state, cell, component, times, largest_weight):
-    """Whether narrow counters of a cell can take some events."""
+    """Whether the narrow counters of a cell are wide enough for some more events."""
     if state.counters[Counter.WIDE]:
         return True
     bound = state.bound[cell]
@@ -596,7 +598,7 @@ def _may_count(tables, state, cell, component, times, largest_weight):
 
 @helper
 def _released(tables, state, cell, now):
-    """The number of the oldest rows that may complete matches."""
+    """How many of the oldest rows may complete matches. A negated start holds back the newer ones."""
     row = state.cells[cell]
     if not tables.has_negated_start:
         return row[Cell.LAST] - row[Cell.FIRST]
@@ -610,7 +612,9 @@ def _released(tables, state, cell, now):
 
 @helper
 def _extend_cell(tables, state, source, cell, component, times, takes, now):
-    """Extend the counts of a cell from the prefixes of another one, or of its own; report matches to its group."""
+    """Extend the prefixes in `source` by events of a component, and add the result to the counts of `cell`. If this
+    completes matches, note it for the group of the cell.
+    """
     from_row = state.cells[source]
     row = state.cells[cell]
     rows = row[Cell.LAST] - row[Cell.FIRST]
@@ -645,7 +649,7 @@ def _extend_cell(tables, state, source, cell, component, times, takes, now):
 
 @helper
 def _lengthen(tables, state, instances, slot, behind, key, now, largest_weight):
-    """Instances of a component that is not the first."""
+    """Count instances of a component that is not the first."""
     component = instances.component[slot]
     own = tables.by_component[component, ByComponent.OWN]
     head = state.first_cell[key]
@@ -683,7 +687,7 @@ def _lengthen(tables, state, instances, slot, behind, key, now, largest_weight):
 
 @helper
 def _begin(tables, state, instances, slot, behind, key, now, largest_weight):
-    """Instances of the first component: each begins a row; those of one timestamp share it."""
+    """Count instances of the first component. Each begins a row, but those of one timestamp share one."""
     component = instances.component[slot]
     splits = tables.split == tables.by_component[component, ByComponent.OWN]
     # Everything that may be refused is checked before anything changes.
@@ -726,7 +730,7 @@ def _begin(tables, state, instances, slot, behind, key, now, largest_weight):
 
 @helper
 def _push(tables, state, cell, component, times, key, now):
-    """Put first events of one timestamp into a row."""
+    """Count first events of one timestamp in a row of a cell."""
     counters = state.counters
     counters[Counter.STARTS] += times
     row = state.cells[cell]

@@ -1,8 +1,8 @@
-"""The plan of aggregates over matches (A-Seq): what is counted without building matches, how, and why not otherwise;
-and its EXPLAIN.
+"""The plan of aggregates over matches (A-Seq), and its EXPLAIN: how matches are counted without building them, or why
+they must be built.
 
-`plan_aggregate` checks the predicates between events that remain after single-event predicates and equivalence tests.
-If there are none, prefixes can be counted. All other queries build the matches and aggregate them.
+`plan_aggregate` looks at the predicates that remain after predicates on single events and equivalence tests. If there
+are none, or only simple ones, matches can be counted. Other queries build the matches and aggregate them.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ SHARE_COUNTERS = "share_counters"
 
 
 class Form(Enum):
-    """The part of an expression that a measure uses."""
+    """What a measure takes from the values of an expression."""
 
     VALUE = "value"
     PRESENCE = "presence"  # 1 if the expression is not null
@@ -92,7 +92,7 @@ class Form(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MeasureSpec:
-    """A value that the counters keep in addition to a count."""
+    """A value that counters keep in addition to the count."""
 
     form: Form
     expression: Bound
@@ -109,7 +109,7 @@ class MeasureSpec:
 
 @dataclass(frozen=True, slots=True)
 class AggregatePlan(Plan):
-    """A plan whose answer is aggregates. `way` is None if matches are built, by the plan `inner`."""
+    """A plan whose answer is aggregates. `way` is None if the plan `inner` builds the matches."""
 
     engine: ClassVar[str] = "aggregate"
 
@@ -134,21 +134,23 @@ class AggregatePlan(Plan):
 
     @property
     def needs_positions(self) -> bool:
-        """Whether events that fill no component still count as positions."""
+        """Whether events that fill no component still have positions."""
         return self.inner is not None and self.inner.needs_positions
 
     def roles_of(self, component: Component) -> tuple[list[Conjunct], list[Conjunct]]:
-        """What an event must satisfy to begin a component, and to be taken as a later event of one with `+`."""
+        """(begin, take): the conditions for an event to begin a component, and to be a later event of a Kleene
+        component.
+        """
         return Plan.roles_of(self, component) if self.inner is None else self.inner.roles_of(component)
 
     @property
     def compares_events(self) -> bool:
-        """Whether the counters read what predicates between events compare."""
+        """Whether the counters test predicates between events, and so need the values that these compare."""
         return self.way in (Way.GRAPH, Way.INDEXED)
 
     @property
     def several_keys_a_group(self) -> bool:
-        """Whether a group may have several keys: not if the groups are the keys, or if there are neither."""
+        """Whether a group may have several keys. It cannot if groups are keys, or if the query has neither."""
         keys = {part.label for part in self.key}
         groups = {".".join(key.path) for key in self.query.group_by if key.path is not None}
         return self.split is not None or keys != groups
@@ -189,7 +191,7 @@ def plan_aggregate(query: BoundQuery, statistics: Statistics, off: Collection[st
 
 
 def _counted_readings(query: BoundQuery, statistics: Statistics, off: Collection[str]) -> tuple[AggregatePlan, ...]:
-    """The plan of each reading, if one tree can count all of them; otherwise none."""
+    """The plan of each reading, if one tree of counters can count all of them; otherwise none."""
     from ouzel.engines.aggregate.sharing import may_share_tree
 
     arguments = [column.argument for column in query.aggregates if column.argument is not None]
@@ -216,7 +218,7 @@ def _counted_readings(query: BoundQuery, statistics: Statistics, off: Collection
 
 
 def _counted_plan(query: BoundQuery, statistics: Statistics, off: Collection[str]) -> Plan:
-    """The plan of the sequences that counters count."""
+    """The plan of the sequences whose matches the counters count."""
     # Counters have their own windows and negations, and one composite key.
     never = [SECOND_EQUIVALENCE, WINDOW_INTO_SCAN, WINDOW_INTO_CONSTRUCTION, NEGATION_INTO_CONSTRUCTION]
     if query.readings or any(c.kleene for c in query.components):
@@ -231,7 +233,7 @@ def _as_aggregate_plan(plan: Plan, **more: object) -> AggregatePlan:
 
 
 def require_streamable(query: BoundQuery, off: Collection[str]) -> None:
-    """Raise QueryError for an aggregate that would have to keep all events of a stream."""
+    """Raise QueryError for an aggregate that would have to keep all events of an endless stream."""
     if not query.aggregates or query.window is not None:
         return
     plan = _counted_plan(query, Statistics(), off)
@@ -251,7 +253,7 @@ def require_streamable(query: BoundQuery, off: Collection[str]) -> None:
 
 
 def obstacle(plan: Plan) -> str | None:
-    """Why a query's matches cannot be counted without building them; None if they can."""
+    """Why the matches of a query must be built; None if they can be counted without that."""
     query = plan.query
     if query.has_nested:
         return "a negated sequence forbids single matches"
@@ -288,7 +290,7 @@ def obstacle(plan: Plan) -> str | None:
 
 
 def _on_edges(plan: Plan) -> bool:
-    """Whether all predicates between events are between neighbours, where they can be tested pair by pair."""
+    """Whether all predicates between events compare neighbours, so that pairs of events can be tested."""
     query = plan.query
     if plan.selection or any(plan.forbidding.values()) or any(c.kleene for c in query.positives):
         return False
@@ -308,8 +310,9 @@ def _on_edges(plan: Plan) -> bool:
 
 
 def _is_indexed(plan: Plan) -> bool:
-    """Whether all predicates between events compare an attribute of the first with one of the second, at most one of
-    them by order, and nothing else restricts the matches."""
+    """Whether all predicates between events compare an attribute of the first event with one of the second, at most one
+    of them by order, and nothing else restricts matches.
+    """
     query = plan.query
     if query.negatives or not 2 <= len(query.positives) <= LENGTH_MAX:
         return False
@@ -328,7 +331,7 @@ def _is_indexed(plan: Plan) -> bool:
 
 
 def _comparison_of_attributes(conjunct: Conjunct) -> str | None:
-    """The operator of a condition that compares two attributes, other than <>."""
+    """The operator of a condition that compares two attributes by anything but <>; None for other conditions."""
     one = conjunct.comparisons[0]
     if len(conjunct.comparisons) != 1 or not isinstance(one, Operation):
         return None
@@ -337,7 +340,7 @@ def _comparison_of_attributes(conjunct: Conjunct) -> str | None:
 
 
 def _same_for_all(conjuncts: Sequence[Conjunct], position: int) -> bool:
-    """Whether v[1] and v[i] have the same single-event predicates."""
+    """Whether the first event of a component has the same conditions on single events as the later ones."""
     own = [c for c in conjuncts if c.components == frozenset((position,))]
     first = {tuple(_at_any(x) for x in c.comparisons) for c in own if c.edge is Edge.BEGIN}
     later = {tuple(_at_any(x) for x in c.comparisons) for c in own if c.edge is Edge.TAKE}
@@ -345,7 +348,7 @@ def _same_for_all(conjuncts: Sequence[Conjunct], position: int) -> bool:
 
 
 def _at_any(expression: Bound) -> Bound:
-    """An expression that does not say which event of a component it means."""
+    """An expression without the information which event of a component it reads."""
     return replaced(expression, lambda reference: replace(reference, at=At.SINGLE))
 
 
@@ -371,7 +374,9 @@ def _obstacle_in_columns(query: BoundQuery) -> str | None:
 
 
 def _skipping_absent(argument: Bound) -> Bound:
-    """An argument that is null for events whose type lacks an attribute in it, so that aggregates skip them."""
+    """An argument that is null if the type of an event lacks one of its attributes, so that aggregates skip the
+    event.
+    """
     lacking = any(isinstance(part, Attribute) and part.present_in is not None for part in walk(argument))
     if not lacking or isinstance(argument, Attribute):
         return argument
@@ -379,7 +384,7 @@ def _skipping_absent(argument: Bound) -> Bound:
 
 
 def matches_query(query: BoundQuery) -> BoundQuery:
-    """The same pattern, returning what the aggregates and groups read: group_0, …, value_0, …"""
+    """The same pattern, which returns what the aggregates and groups read, as columns group_0, …, value_0, …"""
     first = query.positives[0].position
     tests = {test.path: test for test in query.equivalences}
     columns = []
@@ -415,7 +420,9 @@ def matches_query(query: BoundQuery) -> BoundQuery:
 
 
 def _over(expression: Bound) -> Over | None:
-    """Which events of its component an aggregate's argument means; None if it means several kinds."""
+    """Which events of its component the argument of an aggregate reads; None if it reads several kinds, such as first
+    and last.
+    """
     found = {part.at for part in walk(expression) if isinstance(part, Attribute | Intrinsic)}
     if found <= {At.SINGLE, At.EVERY}:
         return Over.EVERY
@@ -434,7 +441,9 @@ def _measures(query: BoundQuery) -> tuple[MeasureSpec, ...]:
 
 @lru_cache(1024)  # Every answer asks this.
 def measures_of(function: str, argument: Bound) -> tuple[MeasureSpec, ...]:
-    """What an aggregate needs: the number of values that are not null, and their sum, least or greatest."""
+    """The measures that an aggregate needs: the number of values that are not null, and their sum, minimum or
+    maximum.
+    """
     (component,) = components_of(argument)
     over = _over(argument)
     assert over is not None
@@ -448,7 +457,7 @@ def measures_of(function: str, argument: Bound) -> tuple[MeasureSpec, ...]:
 
 
 def needed_measures(plan: AggregatePlan) -> dict[str, list[int]]:
-    """The measures that each aggregate over values needs, by number."""
+    """For each aggregate over values, the numbers of the measures that it needs."""
     return {
         column.name: [plan.measures.index(measure) for measure in measures_of(column.function, column.argument)]
         for column in plan.query.aggregates
@@ -635,7 +644,7 @@ _COSTS = {
 
 
 def explain(plan: AggregatePlan) -> Explanation:
-    """Describe counters, instead of stacks and runs; or how matches are built and then aggregated."""
+    """Describe how matches are counted, or how they are built and then aggregated."""
     if plan.readings:
         assert plan.readings[0].way is not None
         kernel, because = NAMES[plan.readings[0].way], plan.reason
@@ -675,7 +684,7 @@ def counting_lines(plan: AggregatePlan) -> tuple[str, ...]:
 
 
 def aggregation_lines(plan: AggregatePlan) -> tuple[str, ...]:
-    """What is emitted, and when."""
+    """Which rows are emitted, and when."""
     query = plan.query
     shown = []
     for column in query.aggregates:

@@ -1,7 +1,8 @@
-"""The scan that all counters of one query share: timestamp by timestamp it expires, counts, and emits what changed.
+"""The scan that all counters of one query share. For each timestamp it expires events, counts new ones, and emits what
+has changed.
 
-How events expire, are counted, and how a group's values are read depends on the counters: `matrix.py`, `per_start.py`
-and `edges.py` have a kernel each, which passes its own functions to `scan`.
+Counters differ in how events expire and are counted, and in how the values of a group are read. So `matrix.py`,
+`per_start.py`, `edges.py` and `indexed.py` each have a kernel that passes its own functions to `scan`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Counters(ABC):
 
     @abstractmethod
     def reserve(self, slots: int, key_group: NDArray[np.int32], groups: int) -> None:
-        """Make room for slots, for keys, whose groups are in `key_group`, and for groups."""
+        """Make room for slots, keys and groups. `key_group` has the group of each key."""
 
     def count(self, instances: Any, first: int, last: int, until: int, largest_weight: float = 1.0) -> None:
         """Read slots first to last - 1, none of them after `until`, and advance time to there.
@@ -75,43 +76,47 @@ class Counters(ABC):
 
     @abstractmethod
     def _scan(self, instances: Any, first: int, last: int, until: int, largest_weight: float) -> tuple[int, int]:
-        """Call the kernel: (status, position). The instances at `position` are not processed yet."""
+        """Call the kernel. Returns (status, position); the instances at `position` have not been counted yet."""
 
     def _grow(self, status: int, instances: Any, position: int) -> None:
-        """Make the counters wide, or make room for more of them."""
+        """Make room for more, or make the counters wide, as the status says."""
         raise AssertionError("the kernel has never asked for it")
 
     def rebase(self, dead: int, used: int) -> None:
-        """The caller drops its `dead` oldest slots, all of which have left the window, and moves the rest to the
-        front."""
+        """Follow the caller, which drops its `dead` oldest slots and moves the others to the front. All dropped ones
+        have left the window.
+        """
         raise AssertionError("these counters keep no events")
 
     @abstractmethod
     def rekey(
         self, renamed: NDArray[np.int32], key_group: NDArray[np.int32], renamed_groups: NDArray[np.int32]
     ) -> None:
-        """Keys and groups have new numbers, -1 those keys that are dropped; `key_group` has the group of each new key.
-        Key 0 stays."""
+        """Give keys and groups new numbers; -1 drops a key. `key_group` has the group of each new key. Key 0 keeps its
+        number.
+        """
 
     def regroup(self, renamed_groups: NDArray[np.int32]) -> None:
-        """Groups that events decide have new numbers; keys keep theirs."""
+        """Give groups new numbers, if events decide them. Keys keep their numbers."""
         raise AssertionError("keys decide the groups of these counters")
 
     def forget_codes(self) -> None:  # noqa: B027
-        """Texts have other codes in the lanes of events. Most counters read lanes and keep none of their values."""
+        """React to new codes of texts in the lanes of events. Most counters keep no values of lanes, and do nothing."""
 
     # What is live without an event in the caller's buffer.
 
     def queued(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The keys and ticks of first events, in the order in which they leave."""
+        """The keys and ticks of live first events that are not in the caller's buffer, in the order in which they
+        expire.
+        """
         return np.empty(0, np.int64), np.empty(0, np.int64)
 
     def queued_keys(self, since: int) -> NDArray[np.int64]:
-        """Their keys, and the keys that had a forbidding event after a tick."""
+        """The keys of such first events, and the keys that had a negative event after a tick."""
         return np.empty(0, np.int64)
 
     def queued_groups(self) -> NDArray[np.int64]:
-        """Their groups, if events decide them."""
+        """The groups of such first events, if events decide groups."""
         return np.empty(0, np.int64)
 
 
@@ -120,7 +125,7 @@ class Counters(ABC):
 
 @helper(inline=True)
 def touch_group(counted, tables, state, group, read_group):
-    """Note that a timestamp may change a group, and its values before."""
+    """Note that the current timestamp may change a group, and store the values of the group before."""
     groups = state.groups
     if groups.mark[group] == 0:
         groups.mark[group] = 1
@@ -139,7 +144,7 @@ def complete(groups, group):
 
 @helper(inline=True)
 def _emit(counted, tables, state, output, read_group):
-    """Write the rows of changed groups. False if the output has no room; then nothing is lost."""
+    """Write the rows of changed groups. Returns False if the output is full; call again after it has grown."""
     groups = state.groups
     counters = state.counters
     while counters[Counter.EMITTED] < counters[Counter.TOUCHED]:
@@ -171,7 +176,7 @@ def _emit(counted, tables, state, output, read_group):
 
 @helper
 def _differs(counted, groups, place, output, row):
-    """Whether any value has changed. Two NaN are equal."""
+    """Whether a group has other values than before the timestamp. Two NaN are equal."""
     for word in range(output.words.shape[1]):
         if groups.before_words[place, word] != output.words[row, word]:
             return True
@@ -204,11 +209,13 @@ def _next_timestamp(counted, comes, event_tick, leaves, oldest_tick, until):
 def scan(
     counted, tables, state, instances, reading, first, last, until, output, oldest, expire, apply, read_group,
 ):  # fmt: skip
-    """(status, position). The instances at `position` are not processed yet.
+    """Read instances and emit rows. Returns (status, position); the instances at `position` have not been counted
+    yet.
 
-    The counters pass `reading`, which they need to read events, and four functions. `oldest`: whether something may
-    leave the window, and its tick. `expire` what has left by a tick; False if that needs more room. `apply` the
-    instances at a slot that count as one: the status and the slot after them. `read_group`: the values of a group.
+    The counters pass `reading`, from which they read events, and four functions. `oldest` returns whether anything may
+    leave the window, and its tick. `expire` removes what has left at a tick, and returns False if it needs more room.
+    `apply` counts the instances at a slot, and returns the status and the slot after them. `read_group` reads the
+    values of a group.
     """
     counters = state.counters
     tick = instances.tick
@@ -260,7 +267,7 @@ def scan(
 
 @helper(inline=True)
 def oldest_slot(state, instances, position):
-    """Whether an event may leave the window, and its tick, for counters that keep events."""
+    """(whether any event may leave the window, the tick of the oldest), for counters that keep events."""
     slot = state.counters[Counter.OLDEST]
     if slot < position:
         return True, instances.tick[slot]
@@ -275,7 +282,7 @@ def has_left(counted, now, tick):
 
 @helper(inline=True)
 def alike(instances, slot, last):
-    """The slot after the simultaneous instances of the same component and key."""
+    """The slot after the instances that have the same timestamp, component and key as the one at `slot`."""
     behind = slot + 1
     while (
         behind < last

@@ -1,6 +1,6 @@
-"""Runs several aggregates in one pass: events are staged once, and a tree of counters counts for all of them.
+"""Runs several aggregates in one pass. Events are staged once, and one tree of counters counts for all queries.
 
-If 64 bits are no longer enough, the queries continue alone, with the same window.
+If 64 bits are no longer enough, each query continues on an operator of its own, with the events of the window.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ Answers = dict[str, Answer | OuzelError]
 class SharedOperator(Operator):
     """Several queries that are counted together.
 
-    Pending events have the numbers of their symbols in `element`. When they become live, there is an instance for each
-    element of the tree that an event may fill.
+    In pending events, `element` is the number of a symbol. When an event becomes live, it has one instance for each
+    element of the tree that it may fill.
     """
 
     def __init__(self, shared: SharedPlan, layout: Layout, limits: Limits) -> None:
@@ -140,7 +140,7 @@ class SharedOperator(Operator):
     # ── Taking events in ───────────────────────────────────────────────────────────────────────────
 
     def stage(self, table: pa.Table, ticks: np.ndarray, *, zero_copy: bool = False) -> None:
-        """Take in rows, in any order. None of them is kept."""
+        """Add rows, in any order. The rows themselves are not kept."""
         rows, block = self._stager.stage(table, ticks)
         if not block.count:
             return
@@ -161,7 +161,7 @@ class SharedOperator(Operator):
         self._limits.check_held(self._shared.names, self.held_events)
 
     def _weighed(self, instances: Instances) -> np.ndarray:
-        """The weight of each instance; empty if no query sums."""
+        """The weight of each instance, which is what it adds to sums; empty if no query sums."""
         if not self._weights:
             return np.empty(0, np.int64)
         weight = np.zeros(len(instances.end), np.int64)
@@ -180,7 +180,9 @@ class SharedOperator(Operator):
     # ── Moving time on ─────────────────────────────────────────────────────────────────────────────
 
     def advance(self, until: int) -> Answers:
-        """No event at or before `until` can come any more: return what that changes, or the error of a query."""
+        """Count the events up to `until`: no earlier event can come any more. Returns the rows of each query, or its
+        error.
+        """
         ready = self._buffer.take_ready(until)
         block, rows = self._expanded(self._room(0) if ready is None else ready.events)
         answers = self._advance_apart(block, until) if self._apart else self._advance_tree(block, rows, until)
@@ -188,7 +190,7 @@ class SharedOperator(Operator):
         return answers
 
     def _expanded(self, ready: SharedInstances) -> Expanded:
-        """An instance for each element that an event may fill, later elements of a tick first."""
+        """One instance for each element that an event may fill. Within a tick, later elements come first."""
         block, rows = expand(self._tables, ready)
         if len(ties(ready.tick).positions):
             tied = ties(block.tick)
@@ -323,7 +325,9 @@ class SharedOperator(Operator):
     # ── One by one ─────────────────────────────────────────────────────────────────────────────────
 
     def _part_ways(self, widen_at: int, until: int) -> Answers:
-        """Continue with an operator for each query, from the tick of the instance at `widen_at` on: its rows."""
+        """Replace the tree by one operator for each query, from the tick of the instance at `widen_at` on. Returns the
+        rows of these operators.
+        """
         if any(plan.readings for plan in self._plans.values()):
             return {name: _too_many(name) for name in self._plans}
         events, count = self._buffer.events, self._buffer.count
@@ -344,7 +348,9 @@ class SharedOperator(Operator):
         return self._advance_apart(rest, until)
 
     def _take_counts(self) -> None:
-        """Give each operator what the tree has counted so far: without a window there is nothing to count again."""
+        """Give each operator the counts of the tree. Needed without a window, because events are not kept to be counted
+        again.
+        """
         keys, block = int(self._state.opened[0]), self._tables.tables.block
         words = self._state.words[: keys * block].reshape(keys, block)
         coordinates = self._tables.tables.by_element[:, ByElement.COORDINATE]
@@ -365,13 +371,13 @@ class SharedOperator(Operator):
         return operator
 
     def detach(self, query: str) -> None:
-        """Remove one query; shared parts are still counted."""
+        """Remove one query. Parts that it shared with others are still counted."""
         self._detached.add(query)
         if self._apart:
             self._apart[query] = self._operator_of(query)
 
     def _paths_of(self, query: int) -> list[tuple[int, ...]]:
-        """The elements of a query's count, and of each of its sums."""
+        """The paths of elements that give a query's count and each of its sums."""
         return [self._tables.paths[number] for number, (own, _) in enumerate(self._tree.columns) if own == query]
 
     def _advance_apart(self, block: SharedInstances, until: int) -> Answers:
@@ -414,7 +420,7 @@ class SharedOperator(Operator):
     # ── Eviction ───────────────────────────────────────────────────────────────────────────────────
 
     def _compact_codes(self) -> None:
-        """Drop keys, and groups that keys decide, that nothing live has."""
+        """Drop the keys, and groups that keys decide, that no live event has."""
         if self._tree.window is None or not self._stager.keys.is_sparse(self.held_events):
             return
         apart = [operator.live_keys() for operator in self._apart.values()]
@@ -434,7 +440,7 @@ class SharedOperator(Operator):
 
     @property
     def next_deadline(self) -> int | None:
-        """The earliest tick at which time alone can complete something."""
+        """The earliest tick at which rows are due without a further event; None if there is none."""
         ticks = [self._buffer.deadline, *(operator.next_deadline for operator in self._apart.values())]
         oldest = int(self._counters[Counter.OLDEST])
         if self._tree.on_change and not self._apart and oldest < self._buffer.count:
@@ -449,7 +455,7 @@ class SharedOperator(Operator):
 
     @property
     def room(self) -> int:
-        """A lower bound of the events without an answer that may come before a limit must be checked."""
+        """A lower bound of the events that can be read without returning rows before a limit must be checked."""
         keys = self._stager.keys.count if self._tree.window is None else 0
         return self._limits.max_buffered_events - max(self.held_events, keys)
 
@@ -500,13 +506,13 @@ class SharedOperator(Operator):
 
 
 def _by_tick(block: Block[SharedInstances]) -> np.ndarray | None:
-    """The order by tick; None if events have it already."""
+    """The order by tick; None if events are already in that order."""
     ticks = block.events.tick
     return None if first_disorder(ticks) < 0 else stable_order(ticks)
 
 
 def _parts_as_json(patterns: Sequence[Sequence[Part]]) -> list[list[Any]]:
-    """A segment is a list of its number."""
+    """The parts of patterns for JSON. A segment becomes a list that contains its number."""
     return [[[part.segment] if isinstance(part, SegmentPart) else part for part in pattern] for pattern in patterns]
 
 

@@ -1,4 +1,4 @@
-"""Aggregates that are counted together: which queries may share counters, what they share, and when they do.
+"""Decides which aggregates are counted together, what they share, and whether this saves enough.
 
 Two queries may share counters if each, alone, would be counted by inverse matrices (COUNT, and SUM, AVG and COUNT of
 integers), or each by stacks (negation, MIN, MAX and sums of floats), or if both count and sum since the start; with
@@ -11,8 +11,8 @@ shares the part before that with the count, and with other sums over the same co
 counters: common prefixes are counted once and, if there is a window and everything has an inverse, so are segments that
 several patterns contain.
 
-The rule: queries share if they have at least two consecutive symbols in common, as a prefix or a segment, and if that
-saves enough updates of counters. Sharing never changes answers.
+Queries share if they have at least two consecutive symbols in common, as a prefix or a segment, and if this saves
+enough updates of counters. Sharing never changes answers.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ COMMON_MIN = 2
 
 
 def updates(patterns: Sequence[Sequence[Part]], segments: Sequence[Sequence[int]], rates: Sequence[float]) -> float:
-    """The number of counters that an event of the stream updates, with common prefixes merged.
+    """The number of counters that an average event of the stream updates if common prefixes are merged.
 
-    Each place in the tree or in a segment is one. A segment needs one more on either side: a snapshot of its counters
-    when the event before it arrives, and a product with that snapshot when the event after it arrives. Long segments
-    make these longer: half an update for each further vector of LANES words.
+    An event updates one counter at each place of the tree or of a segment that it may fill. A segment costs one more
+    update on either side: the event before it takes a snapshot of its counters, and the event after it multiplies by
+    that snapshot. In long segments these two cost more: half an update for each further vector of LANES words.
 
     >>> updates([(0, 1), (0, 2)], (), [1.0] * 3)
     3.0
@@ -72,8 +72,8 @@ def choose_segments(
     *,
     most: int = SEGMENTS_MAX,
 ) -> tuple[tuple[tuple[Part, ...], ...], tuple[tuple[int, ...], ...]]:
-    """The patterns with segments, chosen greedily while that saves enough; no segment has a `weighted` symbol, or is
-    next to one.
+    """(patterns, segments): the patterns with common segments in place of their symbols. Segments are chosen greedily
+    while each saves enough. No segment contains a `weighted` symbol or is next to one.
 
     >>> choose_segments([(0, 1, 2)], [1.0] * 3)
     (((0, 1, 2),), ())
@@ -102,7 +102,7 @@ def choose_segments(
 def _candidates(
     patterns: Sequence[tuple[Part, ...]], rates: Sequence[float], weighted: Collection[int]
 ) -> list[tuple[int, ...]]:
-    """Substrings that follow several different prefixes, with symbols of the pattern before and after them."""
+    """Possible segments: substrings that follow several different prefixes, and have a symbol before and after them."""
     places: dict[tuple[int, ...], set[tuple[Part, ...]]] = {}
     for pattern in patterns:
         for first in range(1, len(pattern) - 2):
@@ -123,7 +123,7 @@ def _candidates(
 def _cut(
     pattern: tuple[Part, ...], segment: tuple[int, ...], number: int, weighted: Collection[int]
 ) -> tuple[Part, ...]:
-    """A pattern with a segment at the first place where it fits."""
+    """A pattern in which a segment replaces its symbols, at the first place where that is possible."""
     width = len(segment)
     for first in range(1, len(pattern) - width):
         if pattern[first : first + width] == segment:
@@ -134,7 +134,7 @@ def _cut(
 
 
 def _is_orderly(patterns: Sequence[Sequence[Part]], segments: Sequence[Sequence[int]]) -> bool:
-    """No two segments appear in both orders, so that within a timestamp the later one can be counted first."""
+    """Whether no two segments appear in both orders. Then, within a timestamp, the later one can be counted first."""
     try:
         build_shared_tables(patterns, segments, window=1, summed=[False] * len(patterns))
     except ValueError:
@@ -166,7 +166,7 @@ class CounterTree:
 
 @dataclass(frozen=True, slots=True)
 class SharedPlan:
-    """Queries that are counted together. `stage` is a plan whose components are the symbols."""
+    """Queries that are counted together. In the plan `stage`, each symbol is a component."""
 
     plans: Mapping[str, AggregatePlan]
     stage: AggregatePlan
@@ -193,7 +193,7 @@ class SharedPlan:
         return self.numbers[_symbol(self.plans[name], component)]
 
     def of(self, name: str) -> AggregatePlan:
-        """The symbols with the groups of one query."""
+        """A plan to stage events for one query: its symbols and its groups."""
         query = self.plans[name].query
         return replace(
             self.stage,
@@ -204,7 +204,7 @@ class SharedPlan:
 def plan_sharing(
     plans: Mapping[str, Plan], statistics: Statistics | None = None, *, off: Collection[str] = ()
 ) -> tuple[SharedPlan, ...]:
-    """Which of some queries over one stream are counted together. The others are answered alone."""
+    """Which queries over one stream are counted together. All others are answered separately."""
     if SHARE_COUNTERS in off:
         return ()
     alike: dict[object, dict[str, AggregatePlan]] = {}
@@ -234,7 +234,9 @@ def shared_plan(
     statistics: Statistics,
     known: Mapping[str, Sequence[tuple[Symbol, ...]]] | None = None,
 ) -> SharedPlan:
-    """Queries that are counted together, whatever that saves. `known`: their patterns, if these are known already."""
+    """The plan for queries that are counted together, whether or not this saves updates. `known` are their patterns, if
+    these have been computed.
+    """
     numbers: dict[Symbol, int] = {}
     patterns: list[list[tuple[int, ...]]] = []
     labels: list[str] = []
@@ -267,7 +269,7 @@ def _closes(numbers: Mapping[Symbol, int]) -> dict[int, tuple[int, ...]]:
 
 
 def may_share_tree(plans: Sequence[AggregatePlan]) -> bool:
-    """Whether one tree can count for all of some plans."""
+    """Whether one tree of counters can count for all of some plans."""
     if any(refusal(plan) is not None for plan in plans):
         return False
     alike = {_alike(plan) for plan in plans}
@@ -276,8 +278,9 @@ def may_share_tree(plans: Sequence[AggregatePlan]) -> bool:
 
 
 def shared_readings(plan: AggregatePlan, statistics: Statistics) -> SharedPlan:
-    """The readings of one query in one tree. Each adds to the columns of the query, but not to the sums over components
-    that it does not have."""
+    """The readings of one query in one tree. Each reading adds to all columns of the query, except to sums over
+    components that it does not have.
+    """
     numbers: dict[Symbol, int] = {}
     labels: list[str] = []
     patterns: list[tuple[int, ...]] = []
@@ -305,7 +308,7 @@ def shared_readings(plan: AggregatePlan, statistics: Statistics) -> SharedPlan:
 
 
 def _weights(numbers: Mapping[Symbol, int]) -> dict[int, MeasureSpec]:
-    """What the events of some symbols add."""
+    """For each weighted symbol, the value that its events add."""
     return {
         number: replace(symbol.weight, expression=_moved(symbol.weight.expression, number), component=number)
         for symbol, number in numbers.items()
@@ -314,7 +317,7 @@ def _weights(numbers: Mapping[Symbol, int]) -> dict[int, MeasureSpec]:
 
 
 def _may_have_parts_in_common(plans: Sequence[Plan]) -> bool:
-    """Whether two of them begin with the same types, or have the same consecutive types somewhere."""
+    """Whether two plans begin with the same types, or have the same consecutive types somewhere."""
     seen: set[object] = set()
     for plan in plans:
         types = [component.types and tuple(sorted(component.types)) for component in plan.query.components]
@@ -326,7 +329,7 @@ def _may_have_parts_in_common(plans: Sequence[Plan]) -> bool:
 
 
 def refusal(plan: Plan) -> str | None:
-    """Why a query is answered alone; None if it may share."""
+    """Why a query must be counted separately; None if it may share."""
     if not isinstance(plan, AggregatePlan):
         return "it asks for matches"
     if plan.way is Way.UNBOUNDED:
@@ -353,7 +356,7 @@ def refusal(plan: Plan) -> str | None:
 
 
 class _Same:
-    """A value that may not be hashable, compared by equality."""
+    """Makes a value that may not be hashable comparable and hashable."""
 
     def __init__(self, value: object) -> None:
         self._value = value
@@ -369,12 +372,12 @@ class _Same:
 
 
 def _moved(expression: Bound, component: int) -> Bound:
-    """The same expression for another component."""
+    """An expression with another component number."""
     return replaced(expression, lambda reference: replace(reference, component=component))
 
 
 def _keys_of(plan: AggregatePlan) -> frozenset[Bound] | None:
-    """The values that separate events, each the same for all components."""
+    """The values that form the key, each of them the same for all components."""
     found = set()
     for part in plan.key:
         values = {_moved(expression, 0) for expression in part.expressions.values()}
@@ -433,7 +436,9 @@ def _patterns_of(plan: AggregatePlan) -> list[tuple[Symbol, ...]]:
 
 
 def _small_enough(patterns: Mapping[str, Sequence[tuple[Symbol, ...]]]) -> list[list[str]]:
-    """Groups whose symbols fit the stager, those with common ones together if that is easy."""
+    """Divide queries so that the symbols of each part fit the stager. Queries with common symbols stay together where
+    that is easy.
+    """
     groups: list[tuple[list[str], set[Symbol]]] = []
     for name, own in patterns.items():
         wanted = _symbols_of(own)
@@ -448,7 +453,9 @@ def _small_enough(patterns: Mapping[str, Sequence[tuple[Symbol, ...]]]) -> list[
 
 
 def _window_key(plan: AggregatePlan) -> object:
-    """The key of queries that may share a tree. While the unit of time is unknown, it is the window's text."""
+    """Equal for queries whose windows let them share a tree. If the unit of time is unknown, it is the window's
+    text.
+    """
     window = _window_of(plan)
     # Without a window nothing expires.
     return window and (plan.window_ticks or window.written, plan.query.emit_on_change)
@@ -461,7 +468,7 @@ def _window_of(plan: AggregatePlan) -> TimeWindow | None:
 
 
 def _stage_plan(like: AggregatePlan, symbols: Sequence[Symbol], labels: Sequence[str]) -> AggregatePlan:
-    """A plan for staging: each symbol is a component, with its tests and keys."""
+    """A plan to stage events: each symbol is a component, with its conditions and keys."""
     components = tuple(
         Component(number, labels[number], symbol.types, kleene=False, negated=False)
         for number, symbol in enumerate(symbols)
@@ -483,7 +490,7 @@ def _stage_plan(like: AggregatePlan, symbols: Sequence[Symbol], labels: Sequence
 
 
 def _rate(symbol: Symbol, statistics: Statistics, symbols: int) -> float:
-    """A symbol's share of all events; all equal if nothing is known."""
+    """The share of all events that a symbol has. Without statistics, all symbols have the same share."""
     if not statistics.rates or symbol.types is None:
         return 1.0 / symbols
     known = sum(statistics.rates.get(name, 0.0) for name in symbol.types)
@@ -513,7 +520,7 @@ def _tree(
 
 
 def _lots(shared: SharedPlan) -> list[list[str]]:
-    """Sets of queries that have enough in common, each of which saves enough updates by sharing."""
+    """Sets of queries in which each query has enough in common with the others and saves enough updates."""
     tree, rates = shared.tree, shared.rates
     by_query: list[list[tuple[Part, ...]]] = [[] for _ in tree.names]
     for (query, _), pattern in zip(tree.columns, tree.patterns, strict=True):
@@ -545,14 +552,14 @@ def _saves_enough(
 
 
 def _whole(pattern: Sequence[Part], segments: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """A pattern with its segments expanded."""
+    """A pattern with its segments written out as symbols."""
     return tuple(
         symbol for part in pattern for symbol in (segments[part.segment] if isinstance(part, SegmentPart) else (part,))
     )
 
 
 def sharing_lines(plans: Mapping[str, AggregatePlan], statistics: Statistics | None, off: Collection[str]) -> list[str]:
-    """What is counted together, and why the other queries are not."""
+    """Lines of EXPLAIN: which queries are counted together, and why the others are not."""
     shared = plan_sharing(plans, statistics, off=off)
     lines = []
     for one in shared:

@@ -1,25 +1,26 @@
-"""Arrays of the counter kernels (A-Seq): the query, the instances, the memory, the output, for one query and for
-several that share a tree of counters.
+"""Arrays of the counter kernels (A-Seq): the query, instances, state and output, both for one query and for several
+queries that share a tree of counters.
 
-Nothing here needs numba. A *column* counts the prefixes of the pattern that end with a component: column 0 the empty
-one, then one for each positive component, in order. A component may have a *gate*, a second column after its own, which
-the next component extends; a negative event closes the gate but not the prefixes that + may still extend.
+Nothing here needs numba. A *column* counts the prefixes of the pattern that end with one component. Column 0 counts the
+empty prefix; then there is one column for each positive component, in order. A component may have a second column after
+its own, its *gate*. The next component then extends the prefixes at the gate. A negative event clears the gate, but not
+the prefixes that + may still extend.
 
-A *measure* is a sum or a minimum over the events of one component in all matches. Each count of prefixes also has the
-measures of these prefixes.
+A *measure* is a sum or a minimum over the events of one component in all matches. With each count of prefixes, the
+measures of these prefixes are kept.
 
 Several queries share a tree of the common parts of their patterns.
 
-A pattern is a path of *parts* from the root: single symbols, and segments that several patterns contain at any place.
-Patterns with the same first parts share them (the paper's PreTree). A *symbol* is a role of an event: its type and the
-predicates on it alone. An *element* is a place where a symbol counts: a node of the tree, or a place in a segment.
+A pattern is a path of *parts* from the root. A part is a symbol, or a segment that several patterns contain. Patterns
+with the same first parts share them (the paper's PreTree). A *symbol* is a type with the predicates on single events of
+one component. An *element* is a place where a symbol is counted: a node of the tree, or a place in a segment.
 
-Each key has one block of words. Its first words are the *columns* of the tree's nodes, with one word for each level on
-the path from the root: word r of a column counts the paths from the prefix of level r to that of the column. A segment
-of m symbols is counted once for all its places in the tree. At each place it takes m + 1 levels, and the tree keeps a
-*snapshot*: for each level before it m + 1 words, which count the paths on which prefixes entered the segment, relative
-to the segment at that time. `tree.py` explains how the two are connected. All of them are padded with zeros to a
-multiple of `LANES`, so that several words are added and multiplied at a time.
+Each key has one block of words. It begins with the *columns* of the tree's nodes. A column has one word for each level
+on the path from the root: word r counts the paths from the prefix of level r to the prefix of the column. A segment of
+m symbols is counted once for all its places in the tree. At each place it takes m + 1 levels, and the tree keeps a
+*snapshot* there: m + 1 words for each level before the segment, which count the paths on which prefixes entered the
+segment, relative to the segment at that time. `tree.py` explains how segments and snapshots are combined. Columns and
+snapshots are padded with zeros to a multiple of `LANES`, so that several words are added and multiplied at a time.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class MeasureKind(IntEnum):
 
 
 class Over(IntEnum):
-    """Which events of a component with + are measured."""
+    """Which events of a Kleene component a measure reads."""
 
     EVERY = 0  # also without +
     FIRST = 1
@@ -66,7 +67,7 @@ class Measure(NamedTuple):
 
 
 class Kind(IntEnum):
-    """What a component is to the counters."""
+    """How counters treat a component."""
 
     POSITIVE = 0
     NEGATIVE = 1  # between two positive ones: closes the gate
@@ -95,7 +96,7 @@ class ByMeasure(IntEnum):
 
 
 class Way(IntEnum):
-    """How counters follow the window."""
+    """How counters remove events that leave the window."""
 
     UNBOUNDED = 0  # one row of counters, nothing ever leaves
     INVERSE = 1  # a matrix; the oldest event is removed by the inverse of its effect
@@ -107,7 +108,7 @@ class Way(IntEnum):
 
 
 class Status(IntEnum):
-    """How a call ended."""
+    """Why a call returned."""
 
     DONE = 0
     OUTPUT_FULL = 1
@@ -116,7 +117,7 @@ class Status(IntEnum):
 
 
 class CounterInstances(NamedTuple):
-    """Instances in order of tick; within a tick by component, last one first, then by key."""
+    """Instances ordered by tick; within a tick by component, the last one first; then by key."""
 
     tick: NDArray[np.int64]
     key: NDArray[np.int32]
@@ -153,7 +154,7 @@ def new_counter_instances(
 
 
 class CounterTables(NamedTuple):
-    """A query."""
+    """A query as arrays."""
 
     way: int  # kernels take the current one from the state
     wide: int  # likewise
@@ -182,7 +183,8 @@ def build_counter_tables(
     on_change: bool = False,
     split: int | None = None,
 ) -> CounterTables:
-    """The tables of a query. `split` is the component whose events decide a match's group, if keys do not.
+    """The tables of a query. `split` is the component whose events decide the group of a match; None if keys decide
+    it.
 
     >>> tables = build_counter_tables([False, True, False], window=10, way=Way.STACKS)
     >>> tables.columns, tables.by_component[:, ByComponent.OWN].tolist()
@@ -244,8 +246,9 @@ def words_per_column(tables: CounterTables, wide: int) -> int:
 
 
 def reals_per_column(tables: CounterTables, wide: int) -> int:
-    """The number of floats in a column of one row. Wide counters also keep each count as a float, which gives its
-    size."""
+    """The number of floats in a column of one row. Wide counters also have a float for each count, of about the same
+    size.
+    """
     return tables.real_fields + wide
 
 
@@ -263,8 +266,8 @@ _MIRRORED = {
 
 
 def indexed_atoms(conjuncts: Sequence[Sequence[Alternative]], first: int, second: int) -> list[Atom] | None:
-    """The predicates as comparisons of a lane of the first component with one of the second, at most the last one by
-    order; None if they are something else.
+    """The predicates as comparisons of a lane of the first component with one of the second. All but the last must be
+    equalities. None if the predicates have another form.
 
     >>> price = Atom(Lane(1, 0), Comparison.GREATER, Lane(0, 0))
     >>> indexed_atoms([[price]], 0, 1)[0].comparison.name, indexed_atoms([[price], [price]], 0, 1)
@@ -291,7 +294,7 @@ ROWS_UNLIMITED = 2**62
 
 
 class CounterOutput(NamedTuple):
-    """Rows: a timestamp, a group and its counts. Read them, set written[0] to 0, and use it again."""
+    """Output rows: a timestamp, a group and its counts. After reading them, set written[0] to 0 to reuse the arrays."""
 
     tick: NDArray[np.int64]
     group: NDArray[np.int32]
@@ -320,11 +323,11 @@ def new_counter_output(tables: CounterTables, capacity: int = 1024) -> CounterOu
 
 
 class TooManyRowsError(Exception):
-    """There are more rows than `CounterOutput.written[1]`."""
+    """The answer has more rows than `CounterOutput.written[1]` allows."""
 
 
 def larger_counter_output(output: CounterOutput) -> CounterOutput:
-    """Twice the room, with the current rows."""
+    """The same output with twice the room."""
     if output.written[0] > output.written[1]:
         raise TooManyRowsError
     room = 2 * max(len(output.tick), 512)
@@ -333,7 +336,7 @@ def larger_counter_output(output: CounterOutput) -> CounterOutput:
 
 
 class Counter(IntEnum):
-    """Places in the states' `counters`."""
+    """Indexes into `counters` of the states."""
 
     WIDE = 0
     NOW = 1  # the current tick
@@ -352,7 +355,7 @@ class Counter(IntEnum):
 
 
 def new_counters(tables: CounterTables) -> NDArray[np.int64]:
-    """Counters before the first event."""
+    """The statistics before the first event."""
     counters = np.zeros(len(Counter), np.int64)
     # A component with + may have many values in one match, which no bound on counts covers.
     counters[Counter.WIDE] = tables.integers > 0 and tables.has_kleene
@@ -366,7 +369,7 @@ class Phase(IntEnum):
 
 
 class Groups(NamedTuple):
-    """The groups that a timestamp touches. Group numbers are dense."""
+    """The groups that the current timestamp may change. Group numbers are dense."""
 
     touched: NDArray[np.int32]  # those of the timestamp
     mark: NDArray[np.uint8]  # per group: 0 untouched, 1 touched, 2 completed in
@@ -401,7 +404,9 @@ def reserve_groups(tables: CounterTables, groups: Groups, capacity: int) -> Grou
 
 
 class Scratch(NamedTuple):
-    """The sums over simultaneous events of one component and key, and a row being read. Only valid during a call."""
+    """Sums over simultaneous events of one component and key, and a row that is being read. Only valid during a
+    call.
+    """
 
     low: NDArray[np.uint64]  # per measure
     high: NDArray[np.uint64]
@@ -425,7 +430,7 @@ def new_scratch(tables: CounterTables) -> Scratch:
 
 @dataclass(frozen=True, slots=True)
 class SegmentPart:
-    """A place in a pattern with a shared segment, by its number."""
+    """A segment in a pattern, by its number."""
 
     segment: int
 
@@ -438,7 +443,7 @@ Part = int | SegmentPart
 
 
 class ElementKind(IntEnum):
-    """What an element is."""
+    """Where in the tree an element is."""
 
     PLAIN = 0  # a node behind a node
     JOINT = 1  # a node next to a segment
@@ -468,7 +473,7 @@ class ByElement(IntEnum):
 
 
 class Weight(IntEnum):
-    """Of nodes: whether they are part of a sum."""
+    """Whether a node is part of a sum."""
 
     NONE = 0
     OWN = 1  # its instances have weights; it has no segment next to it
@@ -504,7 +509,7 @@ class ByFinal(IntEnum):
 
 
 class SharedTables(NamedTuple):
-    """Patterns of several queries over one window."""
+    """The patterns of several queries with one window, as arrays."""
 
     levels: int  # words of a column
     coordinates: int
@@ -542,7 +547,7 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class SharedLayout:
-    """The tables, and the elements of each symbol and query."""
+    """The tables, and the elements of each symbol and of each query."""
 
     tables: SharedTables
     symbol: NDArray[np.int32]  # per element
@@ -569,8 +574,8 @@ def build_shared_tables(
     united: bool = False,
     closes: Mapping[int, Collection[int]] | None = None,
 ) -> SharedLayout:
-    """The tree of some patterns, one for each query. Without `merge` only the scan is shared. Without a window there
-    are no segments.
+    """The tree of some patterns, one for each query. With `merge=False`, queries share the scan but no counters.
+    Without a window there are no segments.
 
     If queries also sum, `columns` has the query and the column (0: COUNT) of each pattern, and `weighted` the symbols
     that count with the weight of their instances: a sum is the count of a pattern with one such symbol. There are at
@@ -616,7 +621,7 @@ def build_shared_tables(
 
 
 class _Builder:
-    """Walks down the tree and collects the rows of the tables."""
+    """Walks the tree from the root and collects the rows of the tables."""
 
     def __init__(
         self,
@@ -649,7 +654,9 @@ class _Builder:
                 self.rows.append(row)
 
     def visit_children(self, node: _Node, coordinate: int, level: int, path: tuple[int, ...]) -> tuple[int, int]:
-        """(the column after the last one, the joint after the last one) below a node without segments of its own."""
+        """Visit what is below a node, without the segments that begin at it. Returns (the next free column, the next
+        free joint).
+        """
         nodes = [child for child in node.children if not isinstance(child.part, SegmentPart)]
         for child in nodes:
             self._visit(child, coordinate, level + 1, -1, path)
@@ -748,7 +755,7 @@ class _Builder:
 
 
 def _ranks(paths: Sequence[Sequence[int]], elements: int) -> NDArray[np.int32]:
-    """Numbers that increase along every path. Raises ValueError if two paths have two elements in both orders."""
+    """Ranks of elements that increase along every path. Raises ValueError if two elements appear in both orders."""
     rank = np.zeros(elements, np.int32)
     for _ in range(elements + 1):
         before = rank.copy()
@@ -764,7 +771,7 @@ def _ranks(paths: Sequence[Sequence[int]], elements: int) -> NDArray[np.int32]:
 
 
 class SharedState(NamedTuple):
-    """The memory between calls. Slots are places in the caller's buffer of instances."""
+    """The state between calls. Slots are indexes into the caller's buffer of instances."""
 
     words: NDArray[np.uint64]  # a block for each key
     bound: Matrix[np.float64]  # [key, bound]: of each coordinate's word 0, and of the paths through each segment
@@ -776,7 +783,7 @@ class SharedState(NamedTuple):
 
 
 class SharedOutput(NamedTuple):
-    """Rows: a query, a timestamp, a group and its columns. Only `completed` rows are emitted."""
+    """Output rows: a query, a timestamp, a group and its columns. Only rows that are `completed` are emitted."""
 
     query: NDArray[np.int32]
     tick: NDArray[np.int64]
@@ -819,7 +826,7 @@ def larger_shared_output(output: SharedOutput) -> SharedOutput:
 
 
 def reserve_shared(tables: SharedTables, state: SharedState, key_groups: Sequence[NDArray[np.int32]]) -> SharedState:
-    """Room for all keys; `key_groups` has the group of each key for each query."""
+    """A state with room for all keys. `key_groups[query]` has the group of each key."""
     keys = max(len(groups) for groups in key_groups)
     groups = max(int(groups.max(initial=0)) for groups in key_groups) + 1
     if keys > state.key_group.shape[1]:
@@ -843,7 +850,9 @@ def reserve_shared(tables: SharedTables, state: SharedState, key_groups: Sequenc
 def rekey_shared(
     tables: SharedTables, state: SharedState, live: NDArray[np.int32], key_groups: Sequence[NDArray[np.int32]]
 ) -> SharedState:
-    """Key 0 stays, key `live[k]` becomes k + 1, all others are dropped; `key_groups` has the groups of the new ones."""
+    """Keep only the keys in `live`: key `live[k]` becomes k + 1, and key 0 keeps its number. `key_groups` has the
+    groups of the new keys.
+    """
     old = np.concatenate([np.zeros(1, np.int64), live.astype(np.int64)])
     known = old[old < state.opened[0]]
     fresh = reserve_shared(tables, new_shared_state(tables), key_groups)

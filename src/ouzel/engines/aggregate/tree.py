@@ -1,17 +1,18 @@
-"""COUNT and integer SUM of several queries in one pass; common parts of their patterns are counted once.
+"""COUNT and integer SUM of several queries in one pass. Common parts of their patterns are counted once.
 
-The tree is the matrix of `matrix.py` for many patterns at a time: an event multiplies the window by I + N from the
-right (a column for each of its nodes) and is removed from the left by the inverse (a row below each of its nodes). All
-arithmetic is modulo 2^64, where unitriangular matrices have exact inverses; emitted values are known to be smaller. A
-sum is the count of a pattern in which one symbol counts with the weight of its events: I + wN, with the inverse I - wN.
+The tree is the matrix of `matrix.py` for many patterns at a time. A new event multiplies the window's matrix by I + N
+from the right, which changes one column for each of its nodes. An expired event is removed by the inverse from the
+left, which changes one row below each of its nodes. All arithmetic is modulo 2^64, where unitriangular matrices have
+exact inverses. Emitted values are known to be smaller. A sum is the count of a pattern in which one symbol counts with
+the weight w of its events: its matrix is I + wN, with the inverse I - wN.
 
-A segment X is counted once, since the start of the stream: X(t) for the arrived events, and Y(t) for the expired ones,
-with their inverses. The segment between two timestamps is X(s)^-1 X(t). So a prefix that enters the segment at s adds
-(row 0 of X(s)^-1) times its paths to the tree's snapshot of the segment, and a continuation after the segment at t
-reads the snapshot times (the last column of X(t)). These are the snapshots of Chop-Connect, but with m + 1 numbers each
-for any number of first events, and no event of the segment changes them. Expiry does the same with Y from the other
-side. The four matrices have the side m + 1. X and Y are stored column by column, their inverses row by row, and each
-column and row is WIDTH words long.
+A segment is counted once, since the start of the stream, by two matrices with their inverses: X(t) for the events that
+have arrived, and Y(t) for those that have expired. The events of the segment between times s and t give X(s)^-1 X(t).
+So a prefix that enters the segment at s adds (row 0 of X(s)^-1) times its paths to the tree's snapshot of the segment.
+A continuation after the segment at t reads the snapshot times (the last column of X(t)). These are the snapshots of
+Chop-Connect, but one has m + 1 numbers for any number of first events, and no event of the segment changes it. Expiry
+works in the same way with Y, from the left. The four matrices are m + 1 square. X and Y are stored by columns, their
+inverses by rows, each WIDTH words long.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Expanded(NamedTuple):
 
 
 def expand(layout: SharedLayout, symbols: SharedInstances) -> Expanded:
-    """An instance for each element that an event may fill, where `element` has the number of its symbol.
+    """One instance for each element that an event may fill. In `symbols`, `element` is the number of a symbol.
 
     >>> from ouzel.engines.aggregate.tables import build_shared_tables
     >>> layout = build_shared_tables([[0, 1, 0], [2, 1]], window=10, summed=[False, False], symbols=4)
@@ -133,9 +134,9 @@ def scan_shared(
 ) -> SharedProgress:
     """Count for several queries: read slots first to last - 1, none of them after `until`, and advance time to there.
 
-    `keys` have room in the state; `heaviest` is for each query the largest weight so far, 1 if it only counts. If 64
-    bits may no longer be enough, nothing is emitted for the current timestamp, and the state must not be used again,
-    unless there is no window: then it is as before the timestamp.
+    The state has room for `keys` keys. `heaviest` is the largest weight so far, for each query; 1 if it only counts. If
+    64 bits may no longer be enough, nothing is emitted for the current timestamp. Then the state is invalid, except
+    without a window: there it is as before the timestamp.
 
     >>> from ouzel.engines.aggregate.tables import *
     >>> layout = build_shared_tables([[0, 1], [0, 2]], window=10, summed=[False, False])
@@ -165,7 +166,7 @@ def scan_shared(
 
 @kernel
 def _open(tables: SharedTables, state: SharedState, keys: int):
-    """Give each new key the matrix of no events."""
+    """Set the matrix of each new key to the identity, the product of no events."""
     for key in range(state.opened[0], keys):
         words = state.words[key * tables.block : (key + 1) * tables.block]
         words[:] = _ZERO
@@ -194,7 +195,9 @@ def _scan(
     heaviest: NDArray[np.float64],
     scratch: NDArray[np.uint64],
 ):
-    """(status, position). The instance at `position` is not processed yet; `begin` is the first one of the call."""
+    """(status, position): count instances. The one at `position` has not been counted yet; `begin` is the first one of
+    the call.
+    """
     # Functions get arrays one by one: tables and states as a whole would be copied.
     tick = instances.tick
     key_of = instances.key
@@ -399,7 +402,9 @@ def _emit_expiry(
     by_element, finals_below, summed, levels, block, words, key_group, total, last_row, output, written, key, element,
     now, leaving,
 ):  # fmt: skip
-    """Rows for the counts that a first event takes part in: made while it is `leaving`, filled after it has left."""
+    """Rows of the counts in which an expiring first event takes part. Call it with `leaving` to make the rows before
+    the event is removed, and afterwards to fill them.
+    """
     for place in range(by_element[element, ByElement.FIRST_BELOW], by_element[element, ByElement.LAST_BELOW]):
         query = finals_below[place, 2]
         group = key_group[query, key]
@@ -430,7 +435,7 @@ def _leave(
     by_element, joints, segments, finals_below, summed, any_summed, levels, words, key_group, total, key, base, element,
     weight,
 ):  # fmt: skip
-    """The oldest event leaves."""
+    """Remove an expired event, the oldest one, from the counters of a key."""
     kind = by_element[element, ByElement.KIND]
     first_below = by_element[element, ByElement.FIRST_BELOW]
     last_below = by_element[element, ByElement.LAST_BELOW] if any_summed else first_below
@@ -502,7 +507,7 @@ def _lane_product(words, left, right):
 
 @helper(inline=True)
 def _product(words, left, right, width):
-    """The sum of words[left:] * words[right:], over whole lanes."""
+    """The sum of words[left + i] * words[right + i], over whole lanes."""
     found = _lane_product(words, left, right)
     if width > _LANES:
         found += _lane_product(words, left + _LANES, right + _LANES)
@@ -524,7 +529,7 @@ def _product_of_more(words, left, right, width):
 
 @helper(inline=True)
 def _matrix(segments, base, segment, number):
-    """The start of one of a segment's four matrices, and the length of its columns or rows."""
+    """(start, length of a column or row) of one of a segment's four matrices."""
     width = np.uint64(segments[segment, BySegment.WIDTH])
     size = np.uint64(segments[segment, BySegment.LENGTH] + 1) * width
     return np.uint64(base + segments[segment, BySegment.WORDS]) + number * size, width
@@ -532,14 +537,14 @@ def _matrix(segments, base, segment, number):
 
 @helper(inline=True)
 def _last_column(segments, base, segment, number):
-    """The start of the last column of such a matrix, and its length."""
+    """(start, length) of the last column of one of a segment's four matrices."""
     start, width = _matrix(segments, base, segment, number)
     return start + np.uint64(segments[segment, BySegment.LENGTH]) * width, width
 
 
 @helper
 def _open_segments(segments, words, bound):
-    """The segments of a key before its first event."""
+    """Set the matrices of a key's segments to the identity, the product of no events."""
     for segment in range(segments.shape[0]):
         side = segments[segment, BySegment.LENGTH] + 1
         for number in range(4):
@@ -552,7 +557,7 @@ def _open_segments(segments, words, bound):
 
 @helper(inline=True)
 def _enter_segment(by_element, segments, words, bound, key, base, element):
-    """An event of a segment arrives. False if the number of paths through it may not fit 64 bits."""
+    """Count a new event of a segment. Returns False if the number of paths through the segment may not fit 64 bits."""
     segment = by_element[element, ByElement.SEGMENT]
     place = by_element[element, ByElement.PLACE]
     side = segments[segment, BySegment.LENGTH] + 1
@@ -573,7 +578,7 @@ def _enter_segment(by_element, segments, words, bound, key, base, element):
 
 @helper(inline=True)
 def _leave_segment(by_element, segments, words, base, element):
-    """The oldest event of a segment leaves."""
+    """Count an expired event of a segment."""
     segment = by_element[element, ByElement.SEGMENT]
     start, width = _matrix(segments, base, segment, _TWO)
     side = np.uint64(segments[segment, BySegment.LENGTH] + 1)
@@ -582,7 +587,9 @@ def _leave_segment(by_element, segments, words, base, element):
 
 @helper(inline=True)
 def _multiply(words, start, side, width, place):
-    """Multiply a matrix, stored by columns, by I + N; and its inverse after it, stored by rows."""
+    """Multiply a matrix, stored by columns, by I + N; and update its inverse, which follows it and is stored by
+    rows.
+    """
     column = start + place * width
     inverse = start + (side + place) * width
     # All of them, though some are zero: loops of constant length are never mispredicted.
@@ -601,7 +608,7 @@ def _ways(words, start, side, width, place):
 
 @helper(inline=True)
 def _raise_joint_bound(by_element, joints, segments, levels, words, bound, key, base, element, snapshot):
-    """Raise the bound of a column for an event of its node. False if 64 bits may no longer be enough."""
+    """Raise the bound of a node's column for a new event. Returns False if 64 bits may no longer be enough."""
     coordinate = by_element[element, ByElement.COORDINATE]
     parent = by_element[element, ByElement.PARENT]
     ways = 1.0
@@ -625,7 +632,7 @@ def _raise_joint_bound(by_element, joints, segments, levels, words, bound, key, 
 
 @helper
 def _pass_joint(by_element, joints, segments, levels, words, scratch, base, element):
-    """An event of any node next to segments arrives; returns the number of paths from the root that it adds."""
+    """Count a new event of a node next to segments. Returns the number of paths from the root that it adds."""
     column = np.uint64(base + by_element[element, ByElement.COORDINATE] * levels)
     before = np.uint64(base + by_element[element, ByElement.PARENT] * levels)
     level = np.uint64(by_element[element, ByElement.LEVEL])
@@ -661,7 +668,7 @@ def _pass_joint(by_element, joints, segments, levels, words, scratch, base, elem
 
 @helper(inline=True)
 def _leave_plain(by_element, joints, segments, words, base, element, weight):
-    """The oldest event leaves, of a node after a node: undo its effect on the snapshots below it."""
+    """Remove an expired event from the snapshots below its node, which is not next to a segment."""
     for joint in range(by_element[element, ByElement.FIRST_INNER], by_element[element, ByElement.LAST_JOINT]):
         width = np.uint64(segments[joints[joint, ByJoint.SEGMENT], BySegment.WIDTH])
         row = np.uint64(base + joints[joint, ByJoint.WORDS]) + np.uint64(by_element[element, ByElement.LEVEL]) * width
@@ -670,7 +677,7 @@ def _leave_plain(by_element, joints, segments, words, base, element, weight):
 
 @helper
 def _leave_joint(by_element, joints, segments, levels, words, base, element):
-    """The oldest event leaves, of a node before or after a segment."""
+    """Remove an expired event of a node before or after a segment."""
     level = np.uint64(by_element[element, ByElement.LEVEL])
     snapshot = by_element[element, ByElement.SNAPSHOT]
     # The rows that lose the paths through the event, and where their shares are read; if no segment comes before it,
@@ -721,7 +728,7 @@ def _leave_joint(by_element, joints, segments, levels, words, base, element):
 
 @helper(inline=True)
 def _take_away(words, place, wide, shares, ways):
-    """Subtract the paths through the leaving event from the rows of a column that had them."""
+    """Subtract the paths through an expired event from the rows of a column that counted them."""
     if wide == _ZERO:
         words[place] -= ways
     else:
@@ -730,7 +737,7 @@ def _take_away(words, place, wide, shares, ways):
 
 @helper(inline=True)
 def _take_rows_away(words, place, width, rows, shares, ways):
-    """The same for a snapshot, whose rows are contiguous."""
+    """Like `_take_away`, for a snapshot, whose rows are contiguous."""
     if rows == _ZERO:
         _add_times(words, place, ways, width, _ZERO - _ONE)
     for one in range(rows):
