@@ -1,4 +1,5 @@
-"""The engines. Each is a package whose module `plan` defines `ENGINE`; another engine is a package and a name here.
+"""The engines. Each engine is a package whose module `plan` defines `ENGINE`. To add one, add a package and its name
+here.
 
 Modules are imported on first use, because the compiled code of an engine is most of what a process loads.
 """
@@ -28,7 +29,7 @@ NAMES = ("automata", "rows", "incomplete", "aggregate", "readings", "kleene", "s
 
 @cache
 def engine(name: str) -> Engine:
-    """The engine of that name."""
+    """The engine with this name."""
     found = import_module(f"ouzel.engines.{name}.plan").ENGINE
     assert isinstance(found, Engine)
     return found
@@ -42,27 +43,29 @@ class Engine(ABC):
 
     @abstractmethod
     def applies(self, query: Any) -> bool:
-        """Whether this engine answers a bound query, if no engine before it applies."""
+        """Whether this engine can answer a bound query. The first engine that applies answers it."""
 
     @abstractmethod
     def plan(self, query: Any, statistics: Statistics, off: Collection[str], model: LossModel | None) -> Plan:
-        """The plan of a query, without the rules named in `off`."""
+        """The plan of a query. `off` names the rules that are switched off."""
 
     def check_stream(self, query: Any, off: Collection[str]) -> None:  # noqa: B027  WITHIN bounds most engines
         """Raise QueryError for a query whose state would grow without bound on a stream."""
 
     def lacking_in_model(self, query: Any, model: LossModel) -> str | None:
-        """What the answer of a query lacks because the model lacks it, as a sentence."""
+        """What is missing from the answer of a query because the loss model lacks it, as a sentence."""
         return None
 
     def not_by_time(self, plan: Any) -> str:
-        """Why `match` never divides the events of a query by time over threads; empty if it may.
+        """Why `match` must not divide the events of this query by time over threads; empty if it may.
 
-        It may if each row depends on the events of its window only, and rows have the order of their ends."""
+        It may if each row of the answer depends only on the events of its window, and rows are ordered by their
+        ends.
+        """
         return "this engine reads all events in one thread"
 
     def not_by_key(self, plan: Any) -> str:
-        """Why `match` never divides the events of a query by key over threads; empty if it may."""
+        """Why `match` must not divide the events of this query by key over threads; empty if it may."""
         return "this engine reads all events in one thread"
 
     @abstractmethod
@@ -72,7 +75,7 @@ class Engine(ABC):
     def explain_together(
         self, plans: Mapping[str, Any], statistics: Statistics | None, off: Collection[str]
     ) -> list[str]:
-        """The text of EXPLAIN about several queries that run together."""
+        """What EXPLAIN shows of several queries that run together."""
         return [f"{name} is answered alone: it asks for matches" for name in plans]
 
     def derived_schema(self, query: Any, layout: Layout) -> pa.Schema:
@@ -96,9 +99,11 @@ class Engine(ABC):
         partial: bool = False,
         together: Sequence[Sequence[str]] | None = None,
     ) -> list[Operator]:
-        """The operators of queries over one stream: one per query, unless the engine answers several by one.
+        """The operators of queries over one stream: one for each query, or one for several queries that the engine runs
+        together.
 
-        `together` has the queries of each operator, if a snapshot decides that. `partial`: the operators see only a
-        part of the stream and emit partial results, which are merged elsewhere."""
+        `together` gives the queries of each operator, if a snapshot is restored. With `partial`, the operators see only
+        a part of the stream and emit partial results, which the caller merges.
+        """
         assert not partial, "only counters emit partial results"
         return [self.operator(plan, layouts[name], limits) for name, plan in plans.items()]

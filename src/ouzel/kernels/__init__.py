@@ -1,1 +1,1 @@
-"""Numba functions over plain arrays: arrays in, arrays out, nothing else of ours imported."""
+"""Compiled functions over plain arrays: arrays in, arrays out. They import nothing else of Ouzel."""

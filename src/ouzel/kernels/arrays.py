@@ -1,8 +1,8 @@
-"""The types of arrays that kernels take, arrays that grow, and Arrow arrays as numpy arrays, without a copy if the
+"""The types of arrays that kernels take, arrays that grow, and Arrow arrays as numpy arrays, without a copy if their
 layout allows it.
 
-All views of Arrow are read-only, because numba compiles a kernel once for each kind of argument, and a kernel never
-writes its input.
+All views of Arrow arrays are read-only. Kernels never write their input, and numba would compile a kernel again for
+writable arguments.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ReadOnly = Annotated[_Array, "read-only"]  # writable arrays are accepted, too
 
 
 def enlarged(array: NDArray, length: int, fill: int = -1, *, axis: int = 0) -> NDArray:  # type: ignore[type-arg]
-    """The array itself if it is long enough along an axis, otherwise a longer copy filled with `fill`.
+    """The array itself if it is long enough along an axis; otherwise a longer copy, with `fill` in the new entries.
 
     >>> enlarged(np.array([5, 6]), 4).tolist()
     [5, 6, -1, -1]
@@ -53,7 +53,7 @@ class Text(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """Numbers as 64-bit integers; doubles by their bits."""
+    """Numbers as 64-bit integers. Floats are stored as their bits."""
 
     values: NDArray[np.int64]
     validity: Bytes
@@ -82,7 +82,7 @@ NO_NULLS: Bytes = frozen(np.empty(0, dtype=np.uint8))
 
 
 def text_of(array: Any) -> Text:
-    """View a pyarrow string or binary array, of either offset width.
+    """A view of a pyarrow string or binary array, with 32-bit or 64-bit offsets.
 
     >>> import pyarrow
     >>> text_of(pyarrow.array(["ab", "c"])).offsets.tolist()
@@ -103,7 +103,7 @@ def text_of(array: Any) -> Text:
 
 
 def numbers_of(array: Any) -> Numbers:
-    """View a pyarrow array of integers, floats, booleans, dates, times, durations or decimals up to 18 digits.
+    """A view of a pyarrow array of integers, floats, booleans, dates, times, durations or decimals up to 18 digits.
 
     >>> import pyarrow
     >>> numbers_of(pyarrow.array([1.5, None])).is_float
@@ -131,13 +131,13 @@ def numbers_of(array: Any) -> Numbers:
 
 
 def coded_of(array: Any) -> Coded:
-    """View the indices of a pyarrow dictionary array; its values are `array.dictionary`."""
+    """A view of the indices of a pyarrow dictionary array. Its values are `array.dictionary`."""
     indices = numbers_of(array.indices)
     return Coded(frozen(indices.values.astype(np.int32)), indices.validity, indices.validity_offset)
 
 
 def column_of(array: Any) -> Text | Numbers:
-    """View any array that can be a key. Dictionaries are decoded and string views are cast, which copies.
+    """A view of any array that can be a key. Dictionaries are decoded and string views are cast, both of which copy.
 
     >>> import pyarrow
     >>> type(column_of(pyarrow.array(["a"]).dictionary_encode())).__name__

@@ -1,5 +1,6 @@
-"""Events by slot, the status of a call, windows in ticks, and lists by time with logarithmic search (Myers' skew-binary
-lists): what the kernels of several engines share."""
+"""What kernels of several engines share: events by slot, the status of a call, windows in ticks, and lists of events by
+time with logarithmic search (Myers' skew-binary lists).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ EVERY_KEY = 0
 
 
 class Status(IntEnum):
-    """How a call ended."""
+    """Why a call returned."""
 
     DONE = 0
     OUTPUT_FULL = 1  # more room for matches is needed; then continue at `position`
@@ -63,7 +64,7 @@ def new_instances(
 
 
 class Link(IntEnum):
-    """Rows of `StackState.links`: slots, -1 is none."""
+    """Rows of `StackState.links`: slots; -1 for none."""
 
     BELOW = 0  # the next older instance of the same stack
     # Of positives: the newest one of the same stack with a smaller end, to skip simultaneous ones in one step. Of
@@ -90,7 +91,7 @@ _EARLIEST = np.int64(INT64_MIN + 1)
 
 @kernel(inline=True)
 def oldest_alive(now: int, window: int):
-    """The earliest start that a match which ends now may have."""
+    """The earliest start that a match which ends at `now` may have."""
     if window == _NO_WINDOW or now < _EARLIEST + (window - 1):
         return _EARLIEST
     return now - (window - 1)
@@ -98,7 +99,7 @@ def oldest_alive(now: int, window: int):
 
 @helper(inline=True)
 def deadline(start, window):
-    """The last tick of the window that opens at start."""
+    """The last tick of the window that begins at `start`."""
     if start > LATEST - (window - 1):
         return LATEST
     return start + (window - 1)
@@ -106,7 +107,9 @@ def deadline(start, window):
 
 @helper(inline=True)
 def add_jump(jump, span, under, slot):
-    """Set the jump of a new slot on top of `under`: two jumps of equal length in a row become one over both."""
+    """Set the jump of a new slot on top of slot `under`. Two adjacent jumps of equal length are replaced by one over
+    both.
+    """
     jump[slot] = under
     span[slot] = 1
     if under >= 0:
@@ -118,8 +121,9 @@ def add_jump(jump, span, under, slot):
 
 @helper(inline=True)
 def newest_slot_before(end, jump, below, node, oldest, time):
-    """The newest slot of a list, from `node` down, that ends before a time; the result is below `oldest` if there is
-    none."""
+    """The newest slot of a list, from `node` down, that ends before a time. The result is below `oldest` if there is
+    none.
+    """
     while node >= oldest and end[node] >= time:
         over = jump[node]
         node = over if over >= oldest and end[over] >= time else below[node]

@@ -1,5 +1,6 @@
-"""Functions over segments: the values of each match are next to each other, such as the events of one Kleene
-variable."""
+"""Functions over segments. A segment has the values of one match, such as those of the events of a Kleene variable; the
+segments of all matches are concatenated.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from ouzel.kernels.jit import kernel
 
 @kernel(allocates=True)
 def of_place(values: NDArray[np.int32], lengths: Matrix[np.int32], place: int):
-    """The values of one place, match by match, from an array with the values of all places.
+    """The values of one place of each match, concatenated, from an array with the values of all places.
 
     >>> of_place(np.array([1, 2, 3, 4, 5]), np.array([[2, 1], [1, 1]]), 0).tolist()
     [1, 2, 4]
@@ -59,7 +60,7 @@ FIRST, LAST, LENGTH = range(3)
 def pick_of_each(
     values: NDArray[np.int32], lengths: Matrix[np.int32], picks: Matrix[np.int32], picked: Matrix[np.int32]
 ) -> None:
-    """Write one number of each match for each pick, a place and what of it.
+    """Write one number of each match for each pick. A pick is a place and FIRST, LAST or LENGTH.
 
     >>> picked = np.empty((3, 2), np.int32)
     >>> picks = np.array([[0, FIRST], [0, LAST], [1, LENGTH]], np.int32)
@@ -83,7 +84,7 @@ def pick_of_each(
 
 @kernel(allocates=True)
 def count_valid(offsets: NDArray[np.int64], valid: NDArray[np.bool_]):
-    """The number of values in each segment that are not null."""
+    """The number of values in each segment, without nulls."""
     counts = np.zeros(offsets.size - 1, np.int64)
     for segment in range(counts.size):
         for place in range(offsets[segment], offsets[segment + 1]):
@@ -93,7 +94,9 @@ def count_valid(offsets: NDArray[np.int64], valid: NDArray[np.bool_]):
 
 @kernel(allocates=True)
 def sum_integers(offsets: NDArray[np.int64], values: NDArray[np.int64], valid: NDArray[np.bool_]):
-    """(sums, which exist): summed left to right. No sum exists if a segment is empty or overflows on the way."""
+    """(sums, valid): values summed from left to right. A sum is not valid if its segment is empty, or if it overflows
+    at any step.
+    """
     sums = np.zeros(offsets.size - 1, np.int64)
     exists = np.zeros(offsets.size - 1, np.bool_)
     for segment in range(sums.size):
@@ -115,7 +118,7 @@ def sum_integers(offsets: NDArray[np.int64], values: NDArray[np.int64], valid: N
 
 @kernel(allocates=True)
 def sum_floats(offsets: NDArray[np.int64], values: NDArray[np.float64], valid: NDArray[np.bool_]):
-    """(sums, which exist): summed left to right, so that every runtime gives the same bits."""
+    """(sums, valid): values summed from left to right, so that every runtime gives the same bits."""
     sums = np.zeros(offsets.size - 1, np.float64)
     exists = np.zeros(offsets.size - 1, np.bool_)
     for segment in range(sums.size):
@@ -128,7 +131,7 @@ def sum_floats(offsets: NDArray[np.int64], values: NDArray[np.float64], valid: N
 
 @kernel(allocates=True)
 def deviations(offsets: NDArray[np.int64], values: NDArray[np.float64], valid: NDArray[np.bool_]):
-    """(sample standard deviations, which exist): by the same steps as runs take. A segment needs two values.
+    """(sample standard deviations, valid): computed by the same steps as in runs. A segment must have two values.
 
     >>> deviations(np.array([0, 2, 3]), np.array([1.0, 3.0, 5.0]), np.ones(3, np.bool_))[1].tolist()
     [True, False]
@@ -155,9 +158,9 @@ def deviations(offsets: NDArray[np.int64], values: NDArray[np.float64], valid: N
 
 @kernel(allocates=True)
 def pick(offsets: NDArray[np.int64], ranks: NDArray[np.int64], valid: NDArray[np.bool_], newest: bool):
-    """The place of the value with the smallest rank in each segment; -1 for an empty one.
+    """The index of the value with the smallest rank in each segment; -1 for an empty segment.
 
-    Among equal ones the first, or with `newest` the last.
+    Of equal values the first is taken, or with `newest` the last.
     """
     picked = np.full(offsets.size - 1, -1, np.int64)
     for segment in range(picked.size):

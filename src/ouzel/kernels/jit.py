@@ -1,11 +1,11 @@
 """How kernels run: as machine code from the library, as machine code that numba makes, or as plain Python.
 
-The library is made when the package is built (`kernel_build/`); with it neither numba nor llvmlite is imported. Where
-there is none, numba compiles a kernel at its first call. The choice is made once per process. OUZEL_KERNELS=library,
-jit or python makes it by hand; NUMBA_DISABLE_JIT=1 means python.
+The library is made when the package is built (`kernel_build/`). With it, neither numba nor llvmlite is imported.
+Without it, numba compiles a kernel at its first call. The choice is made once in each process. OUZEL_KERNELS=library,
+jit or python overrides it; NUMBA_DISABLE_JIT=1 means python.
 
 Two decorators: `kernel` for functions that Python calls, `helper` for functions that only kernels call. The annotations
-of a kernel are its signature in the library; a union is one signature for each member.
+of a kernel are its signature in the library. A union in them gives one signature for each member.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _IMPORTED = re.compile(rb"^\s*(?:from|import)\s+(ouzel[\w.]*)", re.MULTILINE)
 
 
 class Source(NamedTuple):
-    """A function as it is written, and how numba has to compile it."""
+    """The Python function of a kernel or helper, and the options with which numba compiles it."""
 
     function: Callable[..., Any]
     options: Mapping[str, Any]
@@ -48,9 +48,9 @@ def kernel(
     inline: bool = False,
     error_model: str = "python",
 ) -> Any:
-    """A function that Python calls.
+    """Decorate a function that Python calls.
 
-    Without `allocates` the function may create no arrays; it is then compiled without numba's memory management.
+    Without `allocates` the function must not create arrays. It is then compiled without numba's memory management.
     """
     if function is None:
         return functools.partial(kernel, allocates=allocates, inline=inline, error_model=error_model)
@@ -73,7 +73,7 @@ def helper(
     error_model: str = "python",
     in_python: Callable[..., Any] | None = None,
 ) -> Any:
-    """A function that only kernels call; `in_python` is its form where kernels are plain Python."""
+    """Decorate a function that only kernels call. `in_python` replaces it if kernels run as plain Python."""
     if function is None:
         return functools.partial(
             helper, allocates=allocates, inline=inline, error_model=error_model, in_python=in_python
@@ -86,7 +86,9 @@ def helper(
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:
-    """A helper that is written in LLVM's terms; the decorated function is its form in plain Python."""
+    """Decorate a helper that is written in LLVM instructions. The decorated function replaces it if kernels run as
+    plain Python.
+    """
     made = _numba().INTRINSICS[function.__name__] if MODE == "jit" else function
     SOURCES[made] = Source(function, {}, False)
     return made
@@ -106,7 +108,7 @@ def _numba() -> Any:
 
 
 def _choose() -> tuple[str, Any, str]:
-    """The mode of this process, the library, and why there is none."""
+    """(mode, library, reason): how this process runs kernels, the library, and why it cannot be used."""
     is_disabled = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
     mode = os.environ.get("OUZEL_KERNELS") or ("python" if is_disabled else "")
     if mode not in ("", "library", "jit", "python"):
@@ -122,7 +124,7 @@ def _choose() -> tuple[str, Any, str]:
 
 
 def _load_library() -> tuple[Any, str]:
-    """The library, and what keeps it from being used: nothing if that is empty."""
+    """(library, reason): the library, and why it cannot be used; an empty reason if it can."""
     try:
         library = importlib.import_module("ouzel.kernels._library")
     except ModuleNotFoundError:
@@ -135,7 +137,7 @@ def _load_library() -> tuple[Any, str]:
 
 
 def sources_digest() -> str:
-    """What the library is made of: all kernels, whatever they import, and the build."""
+    """A digest of all sources of the library: the kernels, what they import, and the build."""
     found = sources(kernel_files())
     found |= {file: read(file) for pattern in ("*.py", "*.c") for file in BUILD.glob(pattern)}
     return digest_of(found)
@@ -148,7 +150,7 @@ def kernel_files() -> list[Path]:
 
 
 def sources(files: Collection[Path]) -> dict[Path, bytes]:
-    """The texts of files and of every file of ours that they import, directly or not."""
+    """The contents of files, and of all files of Ouzel that they import, directly or not."""
     found: dict[Path, bytes] = {}
     open_files = list(files)
     while open_files:
@@ -168,7 +170,9 @@ def digest_of(found: Mapping[Path, bytes]) -> str:
 
 
 def _files(name: str) -> list[Path]:
-    """The source files of a module of ours; of a package all that it holds, since any of them may be meant."""
+    """The source files of one of Ouzel's modules. For a package these are all its files, since any of them may be
+    imported.
+    """
     place = PACKAGE.joinpath(*name.split(".")[1:])
     if place == PACKAGE:
         return []

@@ -1,5 +1,6 @@
-"""Keys to dense codes 0, 1, 2, …, in order of first appearance, which stay the same from batch to batch; rows divided
-into parts by a hash of their keys, each part in the order of its rows."""
+"""Maps keys to dense codes 0, 1, 2, …, in order of first appearance, which stay the same from batch to batch. Also
+divides rows into parts by a hash of their keys; the rows of a part keep their order.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ NO_ROWS: Codes = frozen(np.empty(0, dtype=np.int32))
 
 
 class NumberKeys(NamedTuple):
-    """Distinct 64-bit numbers. Only the first `counts[COUNT]` values are in use."""
+    """A table of distinct 64-bit numbers. Only the first `counts[COUNT]` values are in use."""
 
     values: NDArray[np.int64]  # by code
     directory: Codes  # the code of lowest + i, or -1; empty if the values are too far apart
@@ -65,9 +66,10 @@ class NumberKeys(NamedTuple):
 
 
 class TextKeys(NamedTuple):
-    """Distinct byte strings: code c is arena[starts[c]:starts[c+1]].
+    """A table of distinct byte strings: code c is arena[starts[c]:starts[c+1]].
 
-    Slots are small, so that those of many keys fit the cache; what they are compared with is by code.
+    Slots of the hash table are small, so that those of many keys fit the cache. The strings to compare with are found
+    by code.
     """
 
     starts: NDArray[np.int64]
@@ -108,7 +110,7 @@ def numbers_from(values: NDArray[np.int64]) -> NumberKeys:
 def encode_numbers(
     table: NumberKeys, column: Numbers, rows: Codes, reading: int, count: int | None = None
 ) -> tuple[NumberKeys, Codes]:
-    """Encode the given rows, or with `count` the first `count` values."""
+    """Encode the given rows or, with `count`, the first `count` rows of the column."""
     codes = np.empty(rows.size if count is None else count, dtype=np.int32)
     all_rows = count is not None
     done = 0
@@ -129,7 +131,7 @@ def encode_pairs(table: NumberKeys, left: Codes, right: Codes) -> tuple[NumberKe
 
 
 def _widened(table: NumberKeys, rows_left: int) -> NumberKeys:
-    """A table with the same codes and room for more keys, given the range of the next rows."""
+    """A table with the same codes and with room for more keys. The range of the next rows decides its form."""
     count = int(table.counts[COUNT])
     lowest, highest = int(table.counts[REST_LOWEST]), int(table.counts[REST_HIGHEST])
     if table.directory.size:
@@ -179,9 +181,9 @@ def _codes_by_directory(
     begin: Any,
     codes: Any,
 ) -> Any:
-    """(end, number of keys): the common case of integers close together without nulls.
+    """(end, number of keys): encode the most common case, integers close together without nulls.
 
-    Unsigned indices are not checked for counting from the end.
+    Indexes are unsigned, because for signed ones numba checks whether they count from the end.
     """
     highest = lowest + (directory.size - 1)
     for done in range(begin, codes.size):
@@ -212,8 +214,9 @@ def _number_codes(
     begin: int,
     codes: NDArray[np.int32],
 ) -> Any:
-    """Encode from `begin` on, and stop if there is no room; the range of the next rows decides the size of a
-    directory."""
+    """Encode from `begin` on, and stop if there is no room. Also returns the range of the next rows, from which the
+    caller chooses the size of a directory.
+    """
     values, directory, slots, counts = table
     count = counts[COUNT]
     lowest = counts[LOWEST]
@@ -313,7 +316,7 @@ def encode_text(table: TextKeys, text: Text, rows: Codes) -> tuple[TextKeys, Cod
 
 
 def _enlarged(table: TextKeys, length: int) -> TextKeys:
-    """A table with the same codes and room for more keys; the next key has the given length."""
+    """A table with the same codes and with room for more keys. The next key has length `length`."""
     count = int(table.counts[COUNT])
     used = int(table.starts[count])
     if used + length > table.arena.size:
@@ -416,10 +419,11 @@ def _text_codes(
 
 
 class KeyTable(NamedTuple):
-    """The keys of one partitioning: a table for each column, and from the second column on a table for pairs of codes.
+    """The keys of one partitioning: a table for each column and, from the second column on, a table for pairs of
+    codes.
 
-    The first pairs are of the first two columns. Each next pair has the code of the pair before and that of the next
-    column.
+    The first pairs have the codes of the first two columns. Each further pair has the code of the pair before and that
+    of the next column.
     """
 
     columns: tuple[NumberKeys | TextKeys, ...]
@@ -428,8 +432,9 @@ class KeyTable(NamedTuple):
 
 
 def new_keys(is_text: Sequence[bool], first_code: int = 0) -> KeyTable:
-    """An empty table for keys of this many columns, each text or numbers. The caller owns the codes below
-    `first_code`."""
+    """An empty table for keys with these columns, each text or numbers. Codes below `first_code` are reserved for the
+    caller.
+    """
     assert is_text, "a key has at least one column"
     tables = tuple(new_text() if text else new_numbers() for text in is_text)
     return _key_table(tables, tuple(new_numbers() for _ in is_text[1:]), first_code)
@@ -442,14 +447,14 @@ def _key_table(columns: tuple[NumberKeys | TextKeys, ...], pairs: tuple[NumberKe
 
 
 def key_count(keys: KeyTable) -> int:
-    """One more than the largest code given so far."""
+    """The largest code so far plus one."""
     return keys.first_code + int(_last(keys).counts[COUNT])
 
 
 def encode(keys: KeyTable, columns: Sequence[Text | Numbers], rows: Codes) -> tuple[KeyTable, Codes]:
-    """The table with the keys of the given rows, and their codes; NO_KEY if a column is null.
+    """(table, codes): the table with the keys of the given rows, and their codes; NO_KEY if a column is null.
 
-    The old table shares memory with the new one and must not be used again.
+    The old table shares memory with the new one, and must not be used again.
 
     >>> import pyarrow
     >>> from ouzel.kernels.arrays import column_of
@@ -481,9 +486,9 @@ def encode(keys: KeyTable, columns: Sequence[Text | Numbers], rows: Codes) -> tu
 
 
 def compact(keys: KeyTable, live_codes: NDArray[Any]) -> tuple[KeyTable, Codes]:
-    """A new table of the live keys only, and the new code of every old one; NO_KEY for dead ones.
+    """(table, new codes): a table of only the live keys, and the new code of each old one; NO_KEY for dropped ones.
 
-    `live_codes` may have any order and repetitions; the live keys keep their order.
+    `live_codes` may have any order, and repetitions. The live keys keep their order.
 
     >>> import pyarrow
     >>> from ouzel.kernels.arrays import column_of
@@ -566,8 +571,8 @@ Rows = NDArray[np.int32]
 
 
 def add_hashes(column: Text | Numbers, rows: Rows, hashes: NDArray[np.uint64]) -> None:
-    """Mix the values of a column at some rows into the hashes of these rows. Equal values have equal hashes, except
-    zeros and NaN of floats.
+    """Mix the values of a column, at some rows, into the hashes of these rows. Equal values have equal hashes, except
+    for the two zeros and different NaN of floats.
 
     >>> hashes = np.zeros(3, np.uint64)
     >>> add_hashes(Numbers(np.array([7, 8, 7]), np.empty(0, np.uint8), 0, False), np.arange(3, dtype=np.int32), hashes)
@@ -583,7 +588,8 @@ def add_hashes(column: Text | Numbers, rows: Rows, hashes: NDArray[np.uint64]) -
 def divide(
     rows: Rows, roles: NDArray[np.uint64], hashes: NDArray[np.uint64], parts: int
 ) -> tuple[Rows, NDArray[np.uint64], NDArray[np.int64]]:
-    """Rows and roles part by part, and the place where each part begins, with the number of rows at the end.
+    """(rows, roles, bounds): rows and roles sorted by part, and where each part begins, with the number of rows at the
+    end.
 
     >>> hashes = np.array([2**63, 0, 2**63], np.uint64)
     >>> rows, _, bounds = divide(np.array([4, 5, 6], np.int32), np.ones(3, np.uint64), hashes, 2)
@@ -597,8 +603,8 @@ def divide(
 
 
 def merge(times: NDArray[np.int64], ends: NDArray[np.int64]) -> tuple[Rows, bool]:
-    """The order of sorted parts that lie one behind the other, each up to its place in `ends`; and whether two parts
-    have equal times, of which the earlier part then comes first.
+    """(order, has ties): the order of all times, given sorted parts that are concatenated, each up to its entry in
+    `ends`; and whether two parts have equal times. Of equal times, that of the earlier part comes first.
 
     >>> order, has_ties = merge(np.array([1, 4, 0, 4, 9]), np.array([2, 5]))
     >>> order.tolist(), has_ties

@@ -1,8 +1,9 @@
-"""Kernels that numba compiles when they are first called, and where their machine code is kept.
+"""Kernels that numba compiles when they are first called, and the cache of their machine code.
 
-Numba's own cache checks the file that defines a function, but a kernel also contains the code of the helpers it calls.
-Here the machine code of a function is kept under a digest of its file and of every file of ours that this one imports,
-directly or not. An edited helper, an upgraded package or another numba therefore never runs old code.
+Numba's own cache checks only the file that defines a function, but a kernel also contains the code of the helpers that
+it calls. Here the machine code of a function is stored under a digest of its file, of all files of Ouzel that it
+imports, directly or not, and of numba's version. So old code never runs after a helper, the package or numba has
+changed.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ _SEAL_BYTES = 32
 
 
 def compiled(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
-    """A function that numba compiles at its first call; whatever it calls of ours becomes one, too."""
+    """A function that numba compiles at its first call. The functions of Ouzel that it calls are compiled in the same
+    way.
+    """
     dispatcher = numba.njit(**options)(_with_compiled_callees(function))
     folder = cache_folder()
     place = None if folder is None else folder / digest(Path(function.__code__.co_filename))
@@ -49,7 +52,7 @@ def compiled(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
 
 @functools.cache
 def _announce() -> None:
-    """Say once per process why the first call takes long."""
+    """Explain, once per process, why the first call takes long."""
     if jit.MODE == "jit":
         reason = jit.WITHOUT_LIBRARY
         sys.stderr.write(f"ouzel: numba compiles the kernels of this query, for up to half a minute ({reason})\n")
@@ -57,7 +60,7 @@ def _announce() -> None:
 
 
 def _with_compiled_callees(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function itself where its callees are compiled already; in a process that uses the library they are not."""
+    """A function whose callees are compiled by numba. It is the same function unless this process uses the library."""
     names = {name: function.__globals__.get(name) for name in function.__code__.co_names}
     plain = {name: value for name, value in names.items() if _is_ours_and_plain(value)}
     if not plain:
@@ -77,14 +80,16 @@ def _is_ours_and_plain(value: Any) -> bool:
 
 @functools.cache
 def from_source(made: Any) -> Any:
-    """A kernel or helper as numba compiles it, whatever this process uses."""
+    """A kernel or helper as numba compiles it, in every mode of this process."""
     source = jit.SOURCES[made]
     return compiled(source.function, source.options) if source.options else INTRINSICS[source.function.__name__]
 
 
 @functools.cache
 def digest(source: Path) -> str:
-    """The name of what a file compiles to: its text, the texts of all files it imports, and the compiler's version."""
+    """A name for the compiled code of a file. It depends on the contents of the file, of all files that it imports, and
+    on the version of the compiler.
+    """
     versions = [numba.__version__, llvmlite.__version__, np.__version__, sys.implementation.cache_tag or "python"]
     return hashlib.sha256(repr([*versions, jit.digest_of(jit.sources([source]))]).encode()).hexdigest()[:24]
 
@@ -178,7 +183,9 @@ class _Cache(NullCache):  # type: ignore[misc]
 
 @functools.cache
 def cache_folder() -> Path | None:
-    """Where machine code is kept: numba's folder if it was given, the user's cache, a temporary folder, or nowhere."""
+    """The folder for machine code: numba's folder if it is set, otherwise the user's cache, a temporary folder, or
+    None.
+    """
     if numba.config.CACHE_DIR:
         candidates = [Path(numba.config.CACHE_DIR) / "ouzel"]
     else:
@@ -191,7 +198,7 @@ def cache_folder() -> Path | None:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether we can write there and nobody else can: machine code is loaded from it."""
+    """Whether this user, and nobody else, can write to a folder. Machine code is loaded from it."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         state = folder.stat()
@@ -203,7 +210,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def remove_unused(folder: Path) -> None:
-    """Remove the code of versions whose folder nobody has written to for a month."""
+    """Remove the code of versions whose folder has not been written to for a month."""
     oldest = time.time() - _UNUSED_SECONDS_MAX
     for version in folder.iterdir():
         if version.stat().st_mtime < oldest:

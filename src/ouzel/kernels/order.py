@@ -1,5 +1,5 @@
-"""Orders and gathers rows: sortedness test, stable sort, runs of equal times, one instance for each role; numbers,
-texts and bits by row number.
+"""Orders and gathers rows: test of sortedness, stable sort, groups of equal times, one instance for each role; and
+numbers, texts and bits by row number.
 
 Positions are 32 bits: a batch, or the buffer of a window, has fewer than 2^31 events.
 """
@@ -29,7 +29,8 @@ COMPONENTS_MAX = 64
 
 
 def first_disorder(times: NDArray[np.int64], *, strict: bool = False) -> int:
-    """The first position whose time is smaller than the one before it, or with `strict` not larger; or -1.
+    """The first position whose time is smaller than the one before it or, with `strict`, not larger; -1 if there is
+    none.
 
     >>> first_disorder(np.array([1, 3, 3, 2, 5])), first_disorder(np.array([1, 3, 3, 2, 5]), strict=True)
     (3, 2)
@@ -38,7 +39,7 @@ def first_disorder(times: NDArray[np.int64], *, strict: bool = False) -> int:
 
 
 def stable_order(times: NDArray[np.int64]) -> Positions:
-    """The positions in order of time; equal times keep their order.
+    """The positions sorted by time. Equal times keep their order.
 
     >>> stable_order(np.array([5, 1, 5, 0])).tolist()
     [3, 1, 0, 2]
@@ -52,17 +53,19 @@ def stable_order(times: NDArray[np.int64]) -> Positions:
 
 
 class Ties(NamedTuple):
-    """The positions that share their time with a neighbour, ascending, and the number of the run of each."""
+    """The positions whose time also occurs at a neighbour, in ascending order, and for each the number of its group of
+    equal times.
+    """
 
     positions: Positions
     groups: Positions
 
 
 def ties(times: NDArray[np.int64]) -> Ties:
-    """Find the runs of equal times in a sorted column, so that further columns need to order only those.
+    """Find the groups of equal times in a sorted column, so that further columns need to sort only these.
 
-    With columns `a`, then `b`, in the order so far: `inner = np.lexsort((b[positions], a[positions], groups))`, then
-    `order[positions] = order[positions[inner]]`.
+    To sort these also by columns `a` and `b`, which are in the order so far: `inner = np.lexsort((b[positions],
+    a[positions], groups))`, then `order[positions] = order[positions[inner]]`.
 
     >>> found = ties(np.array([1, 2, 2, 3, 4, 4, 4]))
     >>> found.positions.tolist(), found.groups.tolist()
@@ -78,7 +81,7 @@ def ties(times: NDArray[np.int64]) -> Ties:
 
 
 def expand(roles: NDArray[np.uint64]) -> tuple[Positions, NDArray[np.int8]]:
-    """One instance for each role of each event: the event's position and the component, ordered by position, then
+    """(positions, components): one instance for each role of each event, ordered by the event's position, then by
     component.
 
     >>> events, components = expand(np.array([0b101, 0, 0b010], dtype=np.uint64))
@@ -101,9 +104,9 @@ def expand(roles: NDArray[np.uint64]) -> tuple[Positions, NDArray[np.int8]]:
 
 
 def gather(values: NDArray[Any], rows: Positions, gathered: NDArray[Any] | None = None) -> NDArray[Any]:
-    """`values[rows]` for values of four or eight bytes: numpy would first widen the row numbers.
+    """`values[rows]` for values of four or eight bytes, without converting the row numbers to 64 bits as numpy does.
 
-    Writes them into `gathered` where it is given.
+    Writes the result to `gathered`, if it is given.
 
     >>> gather(np.array([1.5, 2.5, 3.5]), np.array([2, 0], dtype=np.int32)).tolist()
     [3.5, 1.5]
@@ -135,7 +138,9 @@ def _first_disorder(times: ReadOnly[NDArray[np.int64]], strict: bool) -> Any:
 
 
 def _looks_shuffled(times: NDArray[np.int64]) -> bool:
-    """Whether many sampled times are later than the next row's, and many later than that of a row far behind."""
+    """Whether, in a sample, many times are later than that of the next row, and many are later than that of a row far
+    behind.
+    """
     stride = times.size // SAMPLED_ROWS
     far = times.size // 8
     sample = times[:-far:stride]
@@ -224,7 +229,7 @@ def _write_ties(times: ReadOnly[NDArray[np.int64]], positions: NDArray[np.int32]
 
 @kernel(allocates=True)
 def _count_roles(roles: ReadOnly[NDArray[np.uint64]]) -> Any:
-    """The number of roles, the number of components among them, and whether every event has exactly one."""
+    """(number of roles, number of components among them, whether every event has exactly one role)."""
     together = np.uint64(0)
     several = np.uint64(0)
     none = 0
@@ -293,7 +298,7 @@ SIXTEEN = np.uint64(PADDING)
 
 
 def gather_offsets(text: Text, rows: NDArray[np.int32], offsets: NDArray[Any]) -> int:
-    """Write where each of some texts begins once they are side by side; gives their length together.
+    """Write the offsets of some texts once they are concatenated. Returns their total length.
 
     >>> import pyarrow
     >>> from ouzel.kernels.arrays import text_of
@@ -305,12 +310,12 @@ def gather_offsets(text: Text, rows: NDArray[np.int32], offsets: NDArray[Any]) -
 
 
 def gather_bytes(text: Text, rows: NDArray[np.int32], offsets: NDArray[Any], data: Bytes) -> None:
-    """Write some texts side by side, each where `offsets` says, into PADDING bytes more than they have."""
+    """Write some texts, each at its offset. `data` must be PADDING bytes longer than the texts."""
     _gather_bytes(text.offsets, text.data, frozen(rows), frozen(offsets), data)
 
 
 def gather_bits(bits: Bytes, offset: int, rows: NDArray[np.int32], gathered: Bytes) -> int:
-    """Write some bits of a bitmap whose first one is at `offset`; gives how many of them are 1.
+    """Write some bits of a bitmap whose first bit is at `offset`. Returns how many of them are 1.
 
     >>> bits = np.empty(1, np.uint8)
     >>> gather_bits(np.array([0b10110], np.uint8), 1, np.array([0, 2, 3], np.int32), bits), bits.tolist()

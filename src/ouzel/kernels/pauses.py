@@ -1,7 +1,7 @@
-"""Where work may be interrupted: between two calls of a kernel, each of which reads a piece of the events.
+"""Points at which work may be interrupted: between two calls of a kernel, each of which reads a piece of the events.
 
-Kernels do not see Ctrl-C. The time of the last piece decides the size of the next, so that `pause` is called many times
-a second, however expensive an event is.
+Ctrl-C does not stop a kernel. The size of a piece depends on the time that the last piece took, so that `pause` is
+called many times a second, for cheap and for expensive events.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def call_on_pause(on_pause: Callable[[], None] | None) -> None:
 
 
 def pause() -> None:
-    """Work may be interrupted here: the state is ready for the next call of a kernel."""
+    """Allow an interruption here: the state is ready for the next call of a kernel."""
     on_pause = _thread.on_pause
     if on_pause is not None:
         on_pause()
@@ -44,7 +44,7 @@ def pause() -> None:
 class Pieces:
     """Cuts the events before a slot into pieces that a kernel reads in a few hundredths of a second each.
 
-    `times`: the times of the events in order, for kernels that must read simultaneous events in one call.
+    `times` are the sorted times of the events, for kernels that must read simultaneous events in one call.
 
     >>> pieces = Pieces(5000)
     >>> pieces.end(0), pieces.end(4500)
@@ -59,7 +59,7 @@ class Pieces:
         self._read = 0
 
     def end(self, position: int) -> int:
-        """Where the piece that begins at a position ends."""
+        """The end of the piece that begins at a position."""
         if self._began is None:
             if self._last - position <= self._size:
                 return self._last

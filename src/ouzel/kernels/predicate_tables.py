@@ -1,12 +1,12 @@
 """Predicates between events as arrays: the planner writes them, `predicates.py` runs them.
 
-A *conjunct* is a disjunction of *alternatives*; it holds if one of them is true (unknown is not true). An alternative
-is one comparison, the unit of the rule about absent attributes: it is true if it reads a lane that its event's type
-does not have. Most comparisons are an `Atom` (a lane against a lane or a constant). All others are a `Program`, a
-postfix sequence of instructions over int64 and float64 values that may be null. Nothing here needs numba.
+A *conjunct* is a disjunction of *alternatives*. It holds if one of them is true; unknown is not true. An alternative is
+one comparison. By the rule about absent attributes, it is true if it reads a lane that the event's type does not have.
+Most comparisons are an `Atom`: a lane compared with a lane or a constant. All others are a `Program`, a postfix
+sequence of instructions over int64 and float64 values that may be null. Nothing here needs numba.
 
-Lanes are the columns of instances; int64 and float64 lanes are numbered separately. A value of one event only should be
-computed as a lane first. Event times that a predicate names are int64 lanes too.
+Lanes are the columns of instances; int64 and float64 lanes are numbered separately. A value that depends on one event
+should be a lane, computed before. Event times that a predicate reads are int64 lanes too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ouzel.kernels.arrays import Matrix
 
 
 class LaneFlag(IntEnum):
-    """What a lane holds at a slot."""
+    """Whether a lane has a value at a slot."""
 
     VALUE = 0
     NULL = 1
@@ -30,7 +30,7 @@ class LaneFlag(IntEnum):
 
 
 class Comparison(IntEnum):
-    """NaN equals NaN and is greater than every number; -0.0 equals 0.0."""
+    """Comparisons. NaN equals NaN and is greater than every number; -0.0 equals 0.0."""
 
     EQUAL = 0
     NOT_EQUAL = 1
@@ -41,7 +41,7 @@ class Comparison(IntEnum):
 
 
 class Kind(IntEnum):
-    """The kind of an alternative; the first four are atoms."""
+    """The kind of an alternative. The first four are atoms."""
 
     INT_LANES = 0
     INT_CONSTANT = 1
@@ -51,10 +51,10 @@ class Kind(IntEnum):
 
 
 class Opcode(IntEnum):
-    """Instructions of a program. Each takes its operands from the top of the stack, the last operand topmost.
+    """Instructions of a program. Operands are taken from the top of the stack, the last operand first.
 
-    The planner types all values: only TO_FLOAT converts. Conditions are int64 0 and 1. Unless noted, a null
-    operand, integer overflow and division by zero give null.
+    The planner knows the type of every value, so only TO_FLOAT converts. Conditions are int64 0 and 1. Unless noted, a
+    null operand, integer overflow and division by zero give null.
     """
 
     # fmt: off
@@ -103,7 +103,7 @@ OPERANDS: dict[Opcode, int] = {
 
 
 class Lane(NamedTuple):
-    """A lane of the event bound to a component; int64 and float64 lanes are numbered separately."""
+    """A lane of the event that is bound to a component. int64 and float64 lanes are numbered separately."""
 
     component: int
     lane: int
@@ -129,7 +129,7 @@ class Atom(NamedTuple):
 
 
 class Instruction(NamedTuple):
-    """One step of a program; the opcode decides which fields it uses."""
+    """One step of a program. The opcode decides which fields it uses."""
 
     opcode: Opcode
     lane: Lane | None = None
@@ -186,7 +186,7 @@ class Predicates(NamedTuple):
 
 
 class Values(NamedTuple):
-    """The stack of a running program. Belongs to one session, so that tables can be shared."""
+    """The stack of a running program. Each session has its own, so that sessions can share tables."""
 
     ints: NDArray[np.int64]
     floats: NDArray[np.float64]
@@ -199,7 +199,7 @@ def new_values(predicates: Predicates) -> Values:
 
 
 class _Constants:
-    """Collects constants by type; adding one returns its number."""
+    """Collects constants by type. Adding a constant returns its number."""
 
     def __init__(self) -> None:
         self.ints: list[int] = []

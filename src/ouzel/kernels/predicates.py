@@ -1,10 +1,10 @@
 """Runs the predicates of `predicate_tables.py` on bound events.
 
-`bound[component]` is the slot of the event bound to a component. The flags of a lane are read only if `flagged` says
-that a live slot of that lane has one, so a lane without nulls costs one load.
+`bound[component]` is the slot of the event that is bound to a component. The flags of a lane are read only if `flagged`
+says that some live slot of the lane has one, so a lane without nulls costs one load.
 
-`_nrt=False` here and in the stack kernels: nothing is allocated, and counting references to every array of a named
-tuple at every call would cost many times the comparison.
+The kernels here and those of stacks allocate nothing. So numba need not count references to every array of a named
+tuple at every call, which would cost many times as much as a comparison.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SAFE_PRODUCT = 2.0**62
 
 @helper
 def compare(order, comparison):
-    """Whether a three-way order (-1, 0, 1) satisfies a comparison."""
+    """Whether the order of two values (-1, 0, 1) satisfies a comparison."""
     if comparison == Comparison.EQUAL:
         return order == 0
     if comparison == Comparison.NOT_EQUAL:
@@ -113,7 +113,7 @@ def holds(predicates: Predicates, instances: Instances, bound: NDArray[np.int32]
 
 @helper
 def _run(predicates, instances, bound, values, first, last):
-    """Whether a program gives true; it is true at once if it reads an absent attribute."""
+    """Whether a program gives true. It is true if it reads an absent attribute."""
     code = predicates.instructions
     int_lanes = instances.int_lanes
     lane_flags = instances.lane_flags
@@ -156,7 +156,9 @@ def _run(predicates, instances, bound, values, first, last):
 
 @helper
 def apply(ints, floats, nulls, top, opcode, comparison):
-    """One step of a program, other than a load; returns the new top of the stack. `comparison` is that of a COMPARE."""
+    """Do one step of a program, other than a load. Returns the new top of the stack. `comparison` is used by COMPARE
+    steps.
+    """
     if opcode < Opcode.COMPARE_INT:
         return _calculate(ints, floats, nulls, top, opcode)
     if opcode > Opcode.COMPARE_FLOAT:
@@ -173,7 +175,7 @@ def apply(ints, floats, nulls, top, opcode, comparison):
 
 @helper
 def _decide(ints, floats, nulls, top, opcode):
-    """The operators that treat null themselves."""
+    """Do a step of an operator for which null operands do not always give null."""
     if opcode == Opcode.NOT:
         ints[top] = ints[top] == 0
     elif opcode == Opcode.IS_NULL:
@@ -204,7 +206,7 @@ def _decide(ints, floats, nulls, top, opcode):
 
 @helper(error_model="numpy")
 def _calculate(ints, floats, nulls, top, opcode):
-    """Arithmetic. A null operand gives null, except for LEAST and GREATEST."""
+    """Do a step of arithmetic. A null operand gives null, except for LEAST and GREATEST."""
     if opcode == Opcode.TO_FLOAT:
         floats[top] = float(ints[top])
         return top
@@ -264,7 +266,7 @@ def _calculate(ints, floats, nulls, top, opcode):
 
 @helper(error_model="numpy")
 def _integer(left, right, opcode):
-    """(value, whether it exists). Overflow is detected before it happens."""
+    """(value, whether it fits int64). Overflow is detected before it happens."""
     zero = left - left
     if opcode == Opcode.ADD_INT:
         if (right > 0 and left > INT64_MAX - right) or (right < 0 and left < INT64_MIN - right):
@@ -294,7 +296,7 @@ def _integer(left, right, opcode):
 
 @helper(error_model="numpy")
 def _product_fits(left, right):
-    """Whether left * right, neither of them zero, is an int64."""
+    """Whether left * right fits an int64. Neither may be zero."""
     if left == -1:
         return right != INT64_MIN
     if right == -1:

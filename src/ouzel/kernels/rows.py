@@ -1,7 +1,8 @@
-"""Rows of a known schema in typed arrays: a word for each number, bytes for texts, and a byte that says what is null.
+"""Rows of a known schema in typed arrays: a 64-bit word for each number, bytes for texts, and a byte that says what is
+null.
 
-Readers take events as Python or Arrow have them, one call for all rows and columns. The library has them in C
-(`kernel_build/rows.c`); without it the same readers run in Python. Only the library gives batches.
+Readers take Python dictionaries or Arrow batches, with one call for all rows and columns. The library has readers in C
+(`kernel_build/rows.c`); without it, equal readers run in Python. `give_batch` works only with the library.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class Rows(NamedTuple):
-    """Columns are numbers or texts; each kind is counted separately."""
+    """Rows. A column has either numbers or texts, and each kind is numbered separately."""
 
     numbers: Matrix[np.int64]  # [column of numbers, row]: floats by their bits
     offsets: Matrix[np.int32]  # [column of texts, row]: text r is data[offsets[r]:offsets[r + 1]]
@@ -68,7 +69,7 @@ def enlarged_rows(rows: Rows, capacity: int, data_capacity: int) -> Rows:
 
 @kernel
 def drop_rows(rows: Rows, dropped: int) -> None:
-    """Drop the first rows; the others move to the front."""
+    """Drop the first `dropped` rows. The others move to the front."""
     left = rows.memory[COUNT] - dropped
     for column in range(rows.numbers.shape[0]):
         for row in range(left):
@@ -100,9 +101,10 @@ def append_rows(
     ticks: ReadOnly[NDArray[np.int64]],
     kept_ticks: NDArray[np.int64],
 ) -> Any:
-    """Append the first `count` of the chosen rows of some columns; gives the bytes that a column of texts lacks. There
-    is room for the rows. `numbers`, `texts` and `columns` are the places of the target's columns in the source, `ticks`
-    and `kept_ticks` the times of its rows and of the target's."""
+    """Append the first `count` of some rows. There must be room for the rows; returns the number of bytes that a column
+    of texts lacks. `numbers`, `texts` and `columns` are the indexes of the target's columns in the source. `ticks` are
+    the times of the source's rows, `kept_ticks` those of the target's.
+    """
     at = target.memory[COUNT]
     for column in range(texts.size):
         offsets = source.offsets[texts[column]]
@@ -157,11 +159,12 @@ def number_moments(
     base: int,
     before: NDArray[np.int64],
 ) -> bool:
-    """Write the moments of some rows, which are in order and have room (see MomentScale); False if they are not.
+    """Write the moments of some rows (see MomentScale). Returns False if the rows are not in order, or have too many
+    places in one tick.
 
-    `place` is where the moments are written, `order` the places of the columns that order events of one tick. `before`
-    has the tick, the place among the events of its tick, and the values of these columns of the event before the first
-    one; then of the last one. A place of -1 means that there is none.
+    `place` is the index at which moments are written, and `order` has the indexes of the columns of `order=`. On entry,
+    `before` describes the event before the first row: its tick, its place among the events of that tick (-1 if there is
+    no such event), and its values of these columns. On return, it describes the last row.
     """
     ticks = rows.numbers[rows.memory[TIME]]
     moments = rows.numbers[place]
@@ -200,7 +203,9 @@ def number_moments(
 
 @kernel
 def leading(rows: Rows, until: int) -> Any:
-    """How many rows come before all rows after a tick, if these came last; otherwise all."""
+    """The number of rows at or before tick `until`, if they come before all others; otherwise the number of all
+    rows.
+    """
     ticks = rows.numbers[rows.memory[TIME]]
     count = rows.memory[COUNT]
     first = count
@@ -216,7 +221,7 @@ def leading(rows: Rows, until: int) -> Any:
 
 
 class _Read(NamedTuple):
-    """A column as it was read: words of numbers, or ends and bytes of texts."""
+    """A column that was read: words of numbers, or ends and bytes of texts."""
 
     valid: NDArray[np.bool_]
     words: NDArray[np.int64] | None
@@ -313,8 +318,9 @@ def _write(columns: Sequence[_Read], rows: Rows, count: int) -> int:
 
 
 def read_dicts(given: list[Any], names: tuple[str, ...], kinds: bytes, rows: Rows, epochs: tuple[Any, ...]) -> int:
-    """Write dictionaries behind the rows that are there, for which there is room. Refuses values that are not of
-    exactly the type of their column, and unknown names. A time is the number of microseconds since its epoch."""
+    """Write dictionaries after the existing rows, for which there must be room. Refuses unknown names, and values that
+    do not have exactly the type of their column. A time is the number of microseconds since its epoch.
+    """
     if LIBRARY is None:
         return _read_dicts(given, names, kinds, rows, datetime, epochs)
     status: int = LIBRARY.read_dicts(given, names, kinds, rows.memory, datetime, epochs)
@@ -322,7 +328,7 @@ def read_dicts(given: list[Any], names: tuple[str, ...], kinds: bytes, rows: Row
 
 
 def read_batch(batch: Any, kinds: bytes, rows: Rows) -> int:
-    """Write a record batch behind the rows that are there, for which there is room."""
+    """Write a record batch after the existing rows, for which there must be room."""
     if LIBRARY is None:
         return _read_batch(batch, kinds, rows)
     status: int = LIBRARY.read_batch(batch.__arrow_c_array__()[1], kinds, rows.memory)
@@ -341,13 +347,13 @@ def give_batch(
     bits: int,
     first_tick: int,
 ) -> int:
-    """Columns of matches, each of one position, as an array of Arrow's C data interface: its address, or 0 without the
-    library, and if texts are too long for one batch.
+    """The address of an array of Arrow's C data interface, with columns of matches. Each column belongs to one
+    position. Returns 0 without the library, or if texts are too long for one batch.
 
-    The event of match m at position p is in slot `slots[p, m]`; a negative slot means that there is none. Its row is
-    `numbers[slot] - base`. A column of `columns` is a position, the place among the numbers or texts, and the column
-    of the rows that says which are null; `kinds` are those of these columns. The place TICKS is the time of the event:
-    `ticks` are moments of 2^bits for each tick since `first_tick`. The place ITSELF is the number in `slots`.
+    The event of match m at position p has slot `slots[p, m]` and row `numbers[slot] - base`. A negative slot means that
+    there is no event. Each column of `columns` gives a position, the index among the numbers or texts, and the column
+    of the rows that says which are null; `kinds` has the kind of each column. The index TICKS means the time of the
+    event: `ticks` has moments, 2^bits for each tick since `first_tick`. The index ITSELF means the number in `slots`.
     """
     if LIBRARY is None:
         return 0

@@ -1,4 +1,4 @@
-"""Staging of rows in typed arrays: which rows matter, and what kernels read of them."""
+"""Stages rows in typed arrays: which rows are needed, and what kernels read of them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ IN_ORDER, TIED, DISORDERED = range(3)
 
 @helper
 def find_constant(constants: Any, data: Any, begin: Any, end: Any) -> Any:
-    """The constant that a string equals; the number of constants if it equals none."""
+    """The index of the constant that a string equals; the number of constants if it equals none."""
     length = end - begin
     first_word = load_first_word(data, begin, length)
     last_word = load_word(data, end - EIGHT) if length > EIGHT else first_word
@@ -78,9 +78,10 @@ def select_rows(
     chosen: NDArray[np.int32],
     roles: NDArray[np.uint64],
 ) -> Any:
-    """The rows that have roles, by their type, and these roles; returns their number, and their order by time. A test
-    is a column whose nulls clear some roles. The last of `roles_by_type` are the roles of all other types, and of all
-    rows without types."""
+    """Write the rows that have roles, and their roles. Returns the number of these rows, and their order by time. The
+    type of a row decides its roles, and the last entry of `roles_by_type` is for all other types and for rows without a
+    type. A test is a column whose nulls clear some roles.
+    """
     count = 0
     order = IN_ORDER
     before = np.int64(0)
@@ -131,7 +132,7 @@ def write_lane(
 
 
 class Staged(NamedTuple):
-    """What all engines read of events, by slot."""
+    """The arrays of events that all engines read, by slot."""
 
     end: NDArray[np.int64]
     key: NDArray[np.int32]
@@ -144,7 +145,7 @@ class Staged(NamedTuple):
 
 @helper
 def write_event(rows: Any, row: Any, key: Any, number: Any, lanes: Any, component: Any, staged: Any, at: Any) -> Any:
-    """Write one event with the lanes of a component, or of all events."""
+    """Write one event, with the lanes of `component` and those that all events have."""
     staged.end[at] = rows.numbers[rows.memory[MOMENT], row]
     staged.key[at] = key
     if staged.numbers.size:
@@ -164,7 +165,7 @@ def write_event(rows: Any, row: Any, key: Any, number: Any, lanes: Any, componen
 
 @helper
 def ordered_bits(bits: Any) -> Any:
-    """The bits of a double as an integer in the same order: NaN above all, the two zeros equal."""
+    """The bits of a float as an integer in the same order. NaN is the greatest, and both zeros are equal."""
     if bits == INT64_MIN:
         return np.int64(0)
     if bits & INT64_MAX > INFINITE_BITS:
@@ -176,7 +177,7 @@ def ordered_bits(bits: Any) -> Any:
 def write_measure(
     rows: Any, row: Any, measures: Any, measure: Any, ints: Any, floats: Any, largest: Any, at: Any
 ) -> Any:
-    """Write what an event adds to a measure of its component."""
+    """Write what an event adds to one measure of its component."""
     place = measures[measure, MEASURE_PLACE]
     column = measures[measure, MEASURE_COLUMN]
     target = measures[measure, MEASURE_ROW]
@@ -201,7 +202,7 @@ def write_measure(
 
 
 class Measured(NamedTuple):
-    """What events add to measures, by slot."""
+    """What each event adds to measures, by slot."""
 
     table: Matrix[np.int32]  # [measure, MEASURE_…]
     ints: Matrix[np.int64]  # [row, slot]
@@ -239,10 +240,11 @@ def write_instances(
     measured: Measured,
     at: int,
 ) -> int:
-    """Write the instances of chosen rows, with what they add to measures, from a slot on; gives the slot behind them.
+    """Write the instances of chosen rows from a slot on, with what they add to measures. Returns the slot after
+    them.
 
-    The components of one row are written in this order. `codes` has the key of each row, or is empty; components of
-    `everywhere`, as bits, have EVERY_KEY. The rows are numbered from `base` on.
+    `order` is the order in which the components of a row are written. `codes` has the key of each row, or is empty.
+    Components in `everywhere`, as bits, have EVERY_KEY. The rows are numbered from `base` on.
     """
     for place in range(count):
         for number in range(order.size):
@@ -271,8 +273,9 @@ def write_events(
     roles: NDArray[np.uint64],
     at: int,
 ) -> int:
-    """Write chosen rows as one event each, with all its roles, from a slot on; gives the slot behind them. Events with
-    roles of `everywhere` have EVERY_KEY."""
+    """Write one event for each chosen row from a slot on, with all its roles. Returns the slot after them. Events with
+    a role in `everywhere` have EVERY_KEY.
+    """
     for place in range(count):
         key = EVERY_KEY if codes.size == 0 or found_roles[place] & everywhere else codes[place]
         write_event(rows, chosen[place], key, base + place, lanes, EVERY_COMPONENT, staged, at)
@@ -301,10 +304,10 @@ def write_source_events(
     picked: Matrix[np.int32],
     counts: NDArray[np.int64],
 ) -> int:
-    """Write chosen rows as one event for each source that takes them; returns the number of events.
+    """Write one event for each chosen row and each source that takes it. Returns the number of events.
 
-    `sources` are bits of `roles`. Lanes of other sources are null. `prints` are those of the rows from `first` on. The
-    rows of each source are `picked`, and numbered from its base on.
+    `sources` are bits of `roles`. Lanes of other sources are null. `prints` are the fingerprints of the rows from
+    `first` on. `picked` gets the rows of each source, which are numbered from the source's base on.
     """
     at = 0
     for place in range(count):

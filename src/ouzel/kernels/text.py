@@ -1,12 +1,11 @@
-"""Strings: bytes read eight at a time, and strings to small numbers: the constant that each value equals, and the rows
-that matter.
+"""Strings: reads their bytes eight at a time, finds the constant that each value equals, and selects rows by it.
 
 A value is represented by its first eight bytes, its last eight bytes and its length. A block of rows is processed at a
 time, so that the compiler can use vector gathers and compares. Constants are compared one after another, which costs
-0.3 ns per row for each: a query names few types.
+0.3 ns for each row and constant. This is enough because a query names few types.
 
-Some functions have a second form for kernels that run as plain Python: numpy's scalars warn where 64-bit arithmetic
-wraps.
+Some functions have a second form for kernels that run as plain Python, because numpy's scalars warn when 64-bit
+arithmetic wraps around.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ EXACT_LENGTH_MAX = 16
 
 @intrinsic
 def load_word(data: Any, position: Any) -> Any:
-    """Eight bytes from any position on."""
+    """Eight bytes, from any position on."""
     start = int(position)
     return np.uint64(int.from_bytes(data[start : start + 8].tobytes(), "little"))
 
 
 @intrinsic
 def store_word(data: Any, position: Any, word: Any) -> None:
-    """Write eight bytes from any position on."""
+    """Write eight bytes, from any position on."""
     start = int(position)
     data[start : start + 8] = np.frombuffer(int(word).to_bytes(8, "little"), np.uint8)
 
@@ -95,7 +94,7 @@ def word_mask(length: Any) -> Any:
 
 @helper(allocates=True)
 def load_first_word(data: Any, begin: Any, length: Any) -> Any:
-    """The first eight bytes of a string, padded with zeros; never reads past the buffer."""
+    """The first eight bytes of a string, padded with zeros. It never reads past the buffer."""
     if begin + EIGHT <= np.uint64(data.size):
         return load_word(data, begin) & word_mask(length)
     word = np.uint64(0)
@@ -130,7 +129,7 @@ def equal_bytes(left: Any, left_begin: Any, right: Any, right_begin: Any, length
 
 @helper(allocates=True)
 def is_valid(validity: Any, bit: Any) -> Any:
-    """Reads Arrow's validity bitmap; an empty one means that nothing is null."""
+    """Whether a value is not null, by Arrow's validity bitmap. An empty bitmap means that nothing is null."""
     return validity.size == 0 or (validity[bit >> 3] >> (bit & 7)) & 1 != 0
 
 
@@ -144,8 +143,9 @@ Codes = NDArray[np.uint8] | NDArray[np.int32]
 
 
 class Constants(NamedTuple):
-    """Distinct strings, made by `constants_of`. The code of a constant is its index; the code of any other string is
-    their number."""
+    """Distinct strings, made by `constants_of`. The code of a constant is its index. The code of any other string is
+    the number of constants.
+    """
 
     first_words: ReadOnly[NDArray[np.uint64]]
     last_words: ReadOnly[NDArray[np.uint64]]
@@ -156,7 +156,7 @@ class Constants(NamedTuple):
 
 
 def constants_of(values: Sequence[str | bytes]) -> Constants:
-    """Prepare constants for `classify` and `select`.
+    """Constants for `classify` and `select`.
 
     >>> constants_of(["Shelf", "Exit"]).lengths.tolist()
     [5, 4]
@@ -182,7 +182,7 @@ def _fingerprint(value: bytes) -> tuple[int, int, int]:
 
 
 def code_type(constants: Constants) -> type[np.uint8] | type[np.int32]:
-    """The type of codes: one byte if the codes fit."""
+    """The integer type of codes: one byte if they fit."""
     return np.uint8 if constants.lengths.size < 256 else np.int32
 
 

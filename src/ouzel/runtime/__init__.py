@@ -1,1 +1,1 @@
-"""Events in, matches out: inputs as columns, sessions that order events and keep state, answers as Arrow tables."""
+"""Events in, matches out: inputs as columns, sessions that order events and hold state, answers as Arrow tables."""

@@ -1,12 +1,13 @@
-"""The events that one operator holds: pending until the watermark passes them, then live until they expire. The row
-store keeps their rows, which are fetched when a match completes.
+"""The events that one operator holds: pending until the watermark passes them, then live until they expire. A row store
+holds their rows, which are read when a match completes.
 
-Every kernel has a named tuple of arrays for its events. Each array, except `flagged`, has one place on its last axis
-for each event; arrays that a query does not need have length 0. All have `key`. So the code here is written once.
+Every kernel has a named tuple of arrays for its events. The last axis of each array, except `flagged`, has one entry
+for each event; arrays that a query does not need have length 0. All these tuples have an array `key`. This lets one
+buffer serve all engines.
 
-Rows have increasing numbers that are never reused. Large batches are kept in chunks as they came in. A chunk is evicted
-when its newest event has left the window, and neighbours of about the same size are merged to keep their number small.
-Small batches are appended to the last chunk.
+Rows have increasing numbers that are never reused. A large batch becomes a chunk as it is. A chunk is evicted when its
+newest event has left the window. Adjacent chunks of about the same size are merged, so that there are few. Small
+batches are appended to the last chunk.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class _OpenChunk:
         return self.growing.appended_ticks[: self.growing.count]
 
     def append(self, arrays: Sequence[pa.Array], rows: np.ndarray, ticks: np.ndarray) -> None:
-        """Append the given rows of the columns. `ticks` has a tick for every row of the columns."""
+        """Append some rows of the columns. `ticks` has a tick for every row of the columns, not only for these rows."""
         if self._read is None:
             self._read = GrowingRows.of(self.growing.schema)
         source = self._read
@@ -93,12 +94,14 @@ class _OpenChunk:
     def append_read(
         self, source: GrowingRows, columns: Sequence[int], rows: np.ndarray, count: int, ticks: np.ndarray
     ) -> None:
-        """Append the first `count` of `rows`, which have been read. `ticks` has a tick for every row of the source."""
+        """Append the first `count` of `rows`, which the source has read. `ticks` has a tick for every row of the
+        source.
+        """
         self.growing.append(source, columns, rows, count, ticks)
         self._table = None
 
     def evict(self, expiry_bound: int) -> None:
-        """Evict the first rows once most rows are expired."""
+        """Evict the oldest rows once most rows are expired."""
         if self.rows < self.swept_at:
             return
         first = int(np.argmax(self.ticks > expiry_bound))
@@ -125,7 +128,7 @@ class RowStore:
         return self._next
 
     def append(self, table: pa.Table, ticks: np.ndarray) -> int:
-        """Keep some rows; returns the number of the first."""
+        """Store some rows. Returns the number of the first one."""
         if 0 < len(ticks) <= _SMALL_ROWS:
             arrays = [one_array(column) for column in table.columns]
             base = self._append_small(arrays, table.column_names, np.arange(len(ticks), dtype=np.int32), ticks)
@@ -142,7 +145,9 @@ class RowStore:
         return base
 
     def append_rows(self, table: pa.Table, names: Sequence[str], rows: np.ndarray, ticks: np.ndarray) -> int:
-        """Keep some columns of the given rows; returns the number of the first. `ticks` has a tick for every row."""
+        """Store some columns of some rows. Returns the number of the first row. `ticks` has a tick for every row of the
+        table.
+        """
         arrays = [one_array(table.column(name)) for name in names]
         if 0 < len(rows) <= _SMALL_ROWS:
             base = self._append_small(arrays, names, rows, ticks)
@@ -154,7 +159,9 @@ class RowStore:
     def append_read(
         self, source: GrowingRows, columns: Sequence[int], rows: np.ndarray, count: int, ticks: np.ndarray
     ) -> int:
-        """Keep some columns of the first of some rows that have been read; returns the number of the first."""
+        """Store some columns of the first `count` of `rows`, which the source has read. Returns the number of the first
+        row.
+        """
         base = self._next
         last = self._open(None if self._reads(source, columns) else [source.types[column] for column in columns], 0)
         if last is None:
@@ -181,12 +188,14 @@ class RowStore:
         return base
 
     def _reads(self, source: GrowingRows, columns: Sequence[int]) -> bool:
-        """Whether the last rows came from these columns, so that their types are known to be right."""
+        """Whether the last rows came from these columns of the source, so that the types need no check."""
         last = self._chunks[-1] if self._chunks else None
         return isinstance(last, _OpenChunk) and last.growing.has_read(source, columns)
 
     def _open(self, types: list[pa.DataType] | None, size: int) -> _OpenChunk | None:
-        """The open chunk, if rows of columns of these types, and texts of so many bytes, can be appended to it."""
+        """The open chunk, if rows with these column types and texts of `size` bytes can be appended to it; otherwise
+        None.
+        """
         last = self._chunks[-1] if self._chunks else None
         if not isinstance(last, _OpenChunk) or last.base + last.rows != self._next:
             return None
@@ -213,24 +222,24 @@ class RowStore:
 
     @property
     def open_rows(self) -> tuple[GrowingRows, int] | None:
-        """All rows and the number of the first, if all came in small pushes."""
+        """(all rows, the number of the first), if all rows came in small pushes; otherwise None."""
         only = self._chunks[0] if len(self._chunks) == 1 else None
         return (only.growing, only.base) if isinstance(only, _OpenChunk) else None
 
     @property
     def is_whole(self) -> bool:
-        """All rows are in one table."""
+        """Whether all rows are in one table."""
         return len(self._chunks) == 1
 
     def evict(self, expiry_bound: int) -> None:
-        """Evict chunks whose events are all at or before a tick."""
+        """Evict the chunks in which no event is after tick `expiry_bound`."""
         if any(chunk.newest <= expiry_bound for chunk in self._chunks):
             self._chunks = [chunk for chunk in self._chunks if chunk.newest > expiry_bound]
         if self._chunks and isinstance(last := self._chunks[-1], _OpenChunk):
             last.evict(expiry_bound)
 
     def keep(self, rows: np.ndarray) -> np.ndarray:
-        """Evict all rows except some; returns their new numbers."""
+        """Evict all rows except these. Returns their new numbers."""
         wanted, places = np.unique(rows, return_inverse=True)
         table, ticks, found = self.fetch(wanted)
         columns = [take(one_array(column), found) for column in table.columns]
@@ -240,7 +249,9 @@ class RowStore:
         return numbers
 
     def fetch(self, rows: np.ndarray) -> tuple[pa.Table, np.ndarray, np.ndarray]:
-        """A table that holds some rows, the event times of its rows, and the place of each of `rows` in it."""
+        """(table, ticks, places): a table that holds some rows, the event times of its rows, and the index in it of
+        each of `rows`.
+        """
         if len(self._chunks) == 1:
             chunk = self._chunks[0]
             places = rows - chunk.base if chunk.base else rows
@@ -272,7 +283,7 @@ class RowStore:
 
     @classmethod
     def load(cls, reader: Reader, head: list[Any]) -> RowStore:
-        """What `dump` stored."""
+        """The row store that `dump` has stored."""
         store = cls()
         store._next, chunks = head
         for base, table, number in chunks:
@@ -294,10 +305,11 @@ OpenKey = tuple[tuple[int | str, ...], int, int]
 
 @dataclass(frozen=True, slots=True)
 class Block(Generic[Events]):
-    """Staged events. `rows` are the numbers of their rows, -1 for an event without one; or `rows` has length 0.
+    """Staged events. `rows` are the numbers of their rows; -1 for an event without a row. If no event has a row, `rows`
+    may have length 0.
 
-    `ties` holds the tie-break columns of simultaneous events; those of an event are in row `tie_rows`. A block of
-    events that were written behind the live ones has only their number, `in_place`.
+    `ties` holds the tie-break columns of simultaneous events; those of an event are in row `tie_rows`. If the events
+    are already written after the live events, the block has only their number, `in_place`.
     """
 
     rows: np.ndarray
@@ -312,7 +324,7 @@ class Block(Generic[Events]):
 
 
 def by_time(block: Block[Any]) -> np.ndarray | None:
-    """The order by end, then start; None if events have it already."""
+    """The order by end, then start; None if events are already in that order."""
     events = block.events
     if events.start is not events.end:
         return np.lexsort((events.start, events.end)).astype(np.int32)
@@ -320,11 +332,12 @@ def by_time(block: Block[Any]) -> np.ndarray | None:
 
 
 class StreamBuffer(Generic[Events]):
-    """Pending and live events, and the rows of both.
+    """Pending and live events, and their rows.
 
-    `room` makes empty arrays for a number of slots. The first `reserved` slots belong to the kernel. `time` names the
-    array that decides when events are ready and expire; `order` gives the places of events in stream order. With
-    `several_per_event`, neighbours with the same row are one event. Without `keeps_rows`, events are only counted.
+    The function `room` makes empty arrays for a number of slots. The first `reserved` slots belong to the kernel.
+    `time` names the array of times at which events are ready and expire. The function `order` sorts events in stream
+    order. With `several_per_event`, adjacent entries with the same row are one event. Without `keeps_rows`, no rows are
+    stored.
     """
 
     def __init__(
@@ -375,18 +388,18 @@ class StreamBuffer(Generic[Events]):
 
     @property
     def takes_tail(self) -> bool:
-        """Whether events may be written behind the live ones: nothing else is pending."""
+        """Whether new events may be written directly after the live events, because nothing else is pending."""
         return not self._pending and not self._tail
 
     def reserve(self, count: int) -> None:
-        """Make room behind the live events."""
+        """Make room for this many events after the live ones."""
         if self.count + count > self.capacity:
             self._move(0, max(self.count + count, 2 * self.count, _SLOTS_FIRST))
         if self.keeps_rows and len(self.rows) < self.capacity:
             self.rows = enlarged(self.rows, self.capacity)
 
     def add_tail(self, count: int, until: int, *, in_order: bool) -> None:
-        """Events have been written behind the live ones; the last one has the time `until`."""
+        """Add events that have been written directly after the live ones. The last one has the time `until`."""
         self._tail, self._tail_until = count, until
         if count and not in_order:
             assert self.pending
@@ -394,7 +407,9 @@ class StreamBuffer(Generic[Events]):
     def add(
         self, block: Block[Events], places: np.ndarray, table: pa.Table, ticks: np.ndarray, *, zero_copy: bool
     ) -> None:
-        """Add a block whose `rows` number the rows of `table` at `places`. `zero_copy` keeps the table itself."""
+        """Add a block of events. Its `rows` count among the rows of `table` at `places`. With `zero_copy`, the table
+        itself is kept.
+        """
         if zero_copy:
             base = self.store.append(table, ticks)
         else:
@@ -405,7 +420,7 @@ class StreamBuffer(Generic[Events]):
         self.pending.append(replace(block, rows=rows))
 
     def add_counted(self, events: Events) -> None:
-        """Take in events that are only counted: no row is kept."""
+        """Add events without storing rows."""
         self.pending.append(Block(NO_ROWS, events))
 
     @property
@@ -420,7 +435,7 @@ class StreamBuffer(Generic[Events]):
 
     @property
     def entries(self) -> int:
-        """The number of slots of pending and live events; at least the number of events."""
+        """The number of slots of pending and live events. An event may take several slots."""
         held = self.count - self._reserved + self._tail
         return held + sum(block.count for block in self._pending) if self._pending else held
 
@@ -435,7 +450,7 @@ class StreamBuffer(Generic[Events]):
     # ── Moving time on ─────────────────────────────────────────────────────────────────────────────
 
     def take_ready(self, until: int) -> Block[Events] | None:
-        """The pending events at or before a tick, in stream order."""
+        """The pending events at or before tick `until`, in stream order. They are no longer pending."""
         if self._tail and self._tail_until <= until:
             return Block(NO_ROWS, self.events, in_place=self._tail)
         if not self.pending:
@@ -456,7 +471,7 @@ class StreamBuffer(Generic[Events]):
         return block if order is None else chosen(block, order)
 
     def append(self, block: Block[Events]) -> None:
-        """Make events live. They come after all live ones in stream order."""
+        """Make events live. In stream order they must come after all live events."""
         if block.in_place:
             self.count += block.in_place
             self._tail = 0
@@ -473,7 +488,7 @@ class StreamBuffer(Generic[Events]):
     # ── Eviction ───────────────────────────────────────────────────────────────────────────────────
 
     def expired(self, expiry_bound: int) -> int:
-        """How many live events are at or before a tick; 0 if too few may be to evict them."""
+        """The number of live events at or before a tick; 0 if they are too few to be worth evicting."""
         last = self.count - 1
         if last < self._reserved or (
             not may_be_mostly_dead(self.live) and getattr(self.events, self._time)[last] > expiry_bound
@@ -483,7 +498,9 @@ class StreamBuffer(Generic[Events]):
         return int(np.searchsorted(times, expiry_bound, side="right"))
 
     def evict_front(self, dead: int, rebase: Callable[[int, int], None]) -> bool:
-        """Evict the oldest live events if that frees enough, after `rebase(dead, count)` of the kernel."""
+        """Evict the `dead` oldest live events if that frees enough. Calls the kernel's `rebase(dead, count)` first.
+        Returns whether it did.
+        """
         if not ((dead == self.live and dead) or is_mostly_dead(dead, self.live)):
             return False
         rebase(dead, self.count)
@@ -491,20 +508,20 @@ class StreamBuffer(Generic[Events]):
         return True
 
     def keep(self, slots: np.ndarray) -> None:
-        """Evict all slots except some, which include those of the kernel."""
+        """Evict all slots except these, which must include those of the kernel."""
         self.events = _map(self.events, lambda array: array.take(slots, axis=-1))
         self.rows = self.rows[slots]
         self.count = len(slots)
 
     def clear(self) -> None:
-        """Evict all live events. Few slots are kept for the next ones."""
+        """Evict all live events, and shrink the arrays."""
         if self.capacity <= _SMALL_ROWS:
             self.count = self._reserved
         else:
             self._move(self.live, self._reserved)
 
     def keep_rows(self) -> None:
-        """Evict the rows of no pending or live event, for engines in which time does not decide this."""
+        """Evict rows that belong to no pending or live event. For engines in which rows do not expire by time."""
         live = self.rows[self._reserved : self.count]
         rows = np.concatenate([live, *(block.rows for block in self.pending)])
         rows[rows >= 0] = self.store.keep(rows[rows >= 0])
@@ -537,10 +554,9 @@ class StreamBuffer(Generic[Events]):
     def compact(
         self, coder: Coder, name: str, row: int | None = None, also: Sequence[np.ndarray] = ()
     ) -> np.ndarray | None:
-        """Evict the codes that neither a held event has in the array `name` nor `also` contains, if most codes are
-        unused.
+        """If most codes are unused, evict those that are neither in array `name` of a held event nor in `also`.
 
-        The events get the new codes. Returns the new code of every old one, or None if nothing was done.
+        The events get the new codes. Returns the new code of each old one; None if nothing was done.
         """
         if not coder.may_be_sparse or not coder.is_sparse(self.entries):
             return None
@@ -560,7 +576,9 @@ class StreamBuffer(Generic[Events]):
         return min((int(times.min()) for times in ticks if len(times)), default=None)
 
     def open_by_key(self, expiry_bound: int, keys: Coder) -> list[OpenKey]:
-        """The keys of events after a tick. Events that may join every key, and those without keys, have the key ()."""
+        """The keys of events after a tick. Events that may join every key, and events without a key, have the key
+        ().
+        """
         blocks = self.blocks()
         times = [getattr(events, self._time) for events in blocks]
         return open_by_key([events.key for events in blocks], times, expiry_bound, keys)
@@ -592,14 +610,16 @@ class StreamBuffer(Generic[Events]):
 
 
 def expiry_bound(until: int, window: int | None) -> int:
-    """Events at or before this tick are in no match that completes after `until`. The tick after it fits 64 bits."""
+    """The latest tick whose events can be in no match that completes after `until`. The tick after it also fits 64
+    bits.
+    """
     return EARLIEST if window is None else min(LATEST - 1, max(EARLIEST, until + 1 - window))
 
 
 def open_by_key(
     keys: Sequence[np.ndarray], times: Sequence[np.ndarray], expiry_bound: int, coder: Coder
 ) -> list[OpenKey]:
-    """For each key of events after a tick its values, the number of events, and the time of the oldest."""
+    """For each key of events after a tick: its values, the number of its events, and the time of the oldest."""
     if not keys:
         return []
     key, time = np.concatenate(keys), np.concatenate(times)
@@ -614,7 +634,9 @@ def open_by_key(
 
 
 def _map(events: Events, change: Callable[[np.ndarray], np.ndarray]) -> Events:
-    """Change every array that has a place for each event; `start` stays the same array as `end` if it is."""
+    """Apply a function to every array that has an entry for each event. If `start` is the same array as `end`, it stays
+    the same.
+    """
     count = len(events.key)
     points = getattr(events, "start", None) is getattr(events, "end", events)
     made = {
@@ -629,12 +651,12 @@ def _map(events: Events, change: Callable[[np.ndarray], np.ndarray]) -> Events:
 
 
 def part(events: Events, first: int, last: int) -> Events:
-    """The events between two places, as views."""
+    """The events from `first` to `last` - 1, as views."""
     return _map(events, lambda array: array[..., first:last])
 
 
 def chosen(block: Block[Events], places: np.ndarray) -> Block[Events]:
-    """Some events of a block, in a given order."""
+    """The events of a block at some places, in this order."""
     return Block(
         block.rows[places] if len(block.rows) else block.rows,
         _map(block.events, lambda array: array.take(places, axis=-1)),
@@ -644,7 +666,7 @@ def chosen(block: Block[Events], places: np.ndarray) -> Block[Events]:
 
 
 def _set_aside(block: Block[Events], places: np.ndarray) -> Block[Events]:
-    """Some events of a block, with only their own rows of `ties`, so that the others can be freed."""
+    """The events of a block at some places, with their own rows of `ties` only, so that the other rows can be freed."""
     kept = chosen(block, places)
     if kept.ties is None:
         return kept
@@ -652,7 +674,7 @@ def _set_aside(block: Block[Events], places: np.ndarray) -> Block[Events]:
 
 
 def joined(blocks: Sequence[Block[Events]]) -> Block[Events]:
-    """Blocks one after the other."""
+    """The events of several blocks, concatenated."""
     if len(blocks) == 1:
         return blocks[0]
     parts = [block.events for block in blocks]
@@ -676,7 +698,7 @@ def joined(blocks: Sequence[Block[Events]]) -> Block[Events]:
 
 
 def cut(block: Block[Events], first: int, last: int) -> Block[Events]:
-    """The events of a block between two places, without copying them."""
+    """The events of a block from `first` to `last` - 1, without a copy."""
     rows = block.rows[first:last]
     return Block(rows, part(block.events, first, last), block.ties, block.tie_rows[first:last])
 

@@ -1,14 +1,14 @@
-"""Threads: calls of an object that holds the state of a stream, one at a time and each completed; tasks that several
-threads do together.
+"""Threads. Runs the calls of an object that holds stream state one at a time, each to its end; and runs tasks on
+several threads.
 
-Python raises KeyboardInterrupt between any two steps of the main thread, so the main thread could leave state half
-changed. Therefore a helper thread does the work while the main thread waits. On Ctrl-C the helper stops at the next
-`pause()`, and the main thread raises KeyboardInterrupt; the next call first lets the helper complete the work. Other
-threads are never interrupted and do their own work.
+Python may raise KeyboardInterrupt between any two steps of the main thread, which would leave state half changed. So a
+helper thread does the work while the main thread waits. On Ctrl-C the helper stops at its next `pause()`, and the main
+thread raises KeyboardInterrupt. The next call first lets the helper complete the interrupted work. Other threads are
+never interrupted and do their own work.
 
-The helper costs 70 µs of CPU per call, more than most small pushes. The main thread does those itself, and handles
-SIGINT when they are complete: KeyboardInterrupt is raised then, and the next call returns the rows. After a call that
-lasted, the helper does the next one.
+The helper costs 70 µs of CPU time for each call, more than most small pushes take. So the main thread does these
+itself. If a SIGINT comes meanwhile, it raises KeyboardInterrupt when the push is complete, and the next call returns
+the rows. After a call that took long, the helper does the next one.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ os.register_at_fork(after_in_child=_idle.clear)
 
 
 class _Abandoned(BaseException):
-    """Ends work that no thread waits for."""
+    """Raised in a helper to end work that no thread waits for any more."""
 
 
 class _Job:
-    """A call in progress. Flags hold its state; queues only wake up threads that wait for a flag."""
+    """A call in progress. Its state is in flags; queues only wake up threads that wait for a flag."""
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], *, gives_rows: bool) -> None:
         self.work: Callable[[], Any] | None = partial(contextvars.copy_context().run, function, *args)
@@ -91,7 +91,9 @@ class _Job:
             self.go_on.get()
 
     def wait(self, *, abandon: bool = False, progress: Progress | None = None) -> None:
-        """Wait until the job is done. KeyboardInterrupt stops it, or abandons it, at its next pause."""
+        """Wait until the job is done. KeyboardInterrupt stops the job at its next pause or, with `abandon`, ends it
+        there.
+        """
         try:
             if self.is_parked:
                 self.is_parked = False
@@ -150,7 +152,7 @@ def _finish(job: _Job) -> None:
 
 
 def interruptible(function: Callable[..., T], *args: Any) -> T:
-    """Do work whose state is not needed after KeyboardInterrupt, which is then raised at once."""
+    """Do work that can be abandoned: KeyboardInterrupt is raised at once, and the state of the work is lost."""
     if not _is_main():
         return function(*args)
     read: list[int] = []
@@ -173,7 +175,7 @@ def interruptible(function: Callable[..., T], *args: Any) -> T:
 
 
 class Calls:
-    """The calls of one object: a lock, the interrupted call, and rows that no call has returned yet."""
+    """The calls of one object: its lock, the interrupted call, and rows that no call has returned yet."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -184,7 +186,7 @@ class Calls:
 
     @property
     def interrupted(self) -> bool:
-        """Whether a call was interrupted after it had begun, so that its work or rows are still due."""
+        """Whether an interrupted call still has work to do or rows to return."""
         return self._job is not None or bool(self._rows)
 
     @property
@@ -211,8 +213,9 @@ class Calls:
         self._job, self._rows = None, [*self._rows, job.result] if job.gives_rows else self._rows
 
     def run(self, function: Callable[..., dict[Any, pa.Table]], *args: Any, brief: bool = False) -> dict[Any, pa.Table]:
-        """Do work that returns rows by name; the rows of an interrupted call come first. `brief` work needs no helper
-        unless the last call lasted."""
+        """Do work that returns rows by name. Returns the rows of an interrupted call too, before the others. `brief`
+        work is done without the helper, unless the last call took long.
+        """
         self.complete()
         if not _is_main():
             self._rows = [*self._rows, function(*args)]
@@ -230,8 +233,9 @@ class Calls:
     def _run_to_its_end(
         self, function: Callable[..., dict[Any, pa.Table]], args: tuple[Any, ...], handler: Any
     ) -> None:
-        """Do work in the main thread. A SIGINT that comes meanwhile is handled when the rows are safe. SIG_DFL, which
-        ends the process, and SIG_IGN are not handlers and stay."""
+        """Do work in the main thread. A SIGINT that comes meanwhile is handled after the rows are stored. Only a Python
+        handler is replaced for this, not SIG_DFL, which ends the process, and not SIG_IGN.
+        """
         caught: list[tuple[int, Any]] = []
         began = perf_counter()
         try:
@@ -246,7 +250,7 @@ class Calls:
                 handler(*caught[0])
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
-        """Do work that returns something else."""
+        """Do work that does not return rows."""
         self.complete()
         if not _is_main():
             return function(*args)
@@ -279,7 +283,7 @@ S = TypeVar("S", bound=_HasCalls)
 
 
 def exclusive(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
-    """A method that only one thread at a time may run."""
+    """Decorate a method that only one thread at a time may run."""
 
     @wraps(method)
     def alone(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -290,7 +294,7 @@ def exclusive(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S,
 
 
 def completed(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
-    """An exclusive method that is never left half done. It returns no rows of queries."""
+    """Decorate an exclusive method that must not be left half done, and that returns no rows of queries."""
 
     @wraps(method)
     def alone(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -306,7 +310,7 @@ _JOIN_SECONDS = 0.02
 
 
 def thread_count(given: int | None) -> int:
-    """The number of threads: `threads=`, OUZEL_THREADS, or all cores; one in a task of Spark."""
+    """The number of threads to use: `threads=`, OUZEL_THREADS, or all cores. In a task of Spark it is one."""
     if given is None:
         text = os.environ.get("OUZEL_THREADS")
         if text is None:
@@ -327,18 +331,19 @@ def _cores() -> int:
 
 
 def _is_in_spark_task() -> bool:
-    """Spark starts a worker for each core already."""
+    """Whether this process is a Spark worker. Spark already starts one for each core."""
     pyspark = sys.modules.get("pyspark")
     return pyspark is not None and pyspark.TaskContext.get() is not None
 
 
 class _Stopped(BaseException):
-    """Ends work beside which other work has failed."""
+    """Raised in a task to end it after another task has failed."""
 
 
 def run_tasks(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
-    """Do tasks in threads, this one among them. If one fails, the others end at their next pause, and its error is
-    raised."""
+    """Run tasks on several threads, including this one. If a task fails, the others end at their next pause, and its
+    error is raised.
+    """
     if threads == 1 or len(tasks) < 2:
         return [task() for task in tasks]
     results: dict[int, T] = {}

@@ -1,4 +1,6 @@
-"""Values to dense codes that stay the same from batch to batch: partition keys, and texts compared between events."""
+"""Gives values dense codes that stay the same from batch to batch, for partition keys and for texts that are compared
+between events.
+"""
 
 from __future__ import annotations
 
@@ -28,22 +30,22 @@ COMPACT_MIN = 4096
 
 
 def is_mostly_dead(dead: int, held: int) -> bool:
-    """Whether so much is dead, of what is held, that it pays to move the rest."""
+    """Whether so many of the held entries are dead that moving the others is worth its cost."""
     return dead > max(COMPACT_MIN, held - dead)
 
 
 def may_be_mostly_dead(held: int) -> bool:
-    """Whether so much is held that it may pay to move a part."""
+    """Whether so many entries are held that moving some of them may be worth its cost."""
     return held > COMPACT_MIN
 
 
 def is_sparse(codes: int, held: int) -> bool:
-    """Whether most of so many codes are unused by what is held."""
+    """Whether most of this many codes are unused, given the number of values that are held."""
     return codes > 2 * max(COMPACT_MIN, held)
 
 
 class Coder:
-    """Codes of the values of one column or of several together; null has the code -1.
+    """Gives codes to the values of one column, or of several columns together. Null has the code -1.
 
     >>> coder = Coder()
     >>> coder.encode([pa.array(["x", "y", None, "x"])]).tolist()
@@ -61,7 +63,7 @@ class Coder:
 
     @property
     def capacity(self) -> int:
-        """The length of an array by code: the count, rounded up so that such arrays seldom grow.
+        """The length of an array indexed by code: the count, rounded up so that such arrays seldom grow.
 
         >>> coder = Coder(first_code=1000)
         >>> coder.capacity
@@ -71,7 +73,7 @@ class Coder:
         return -(-self.count >> bits) << bits
 
     def encode(self, columns: Sequence[pa.Array], rows: np.ndarray | None = None) -> np.ndarray:
-        """The codes of some rows, or of all.
+        """The codes of all rows or, with `rows`, of these rows.
 
         >>> Coder().encode([pa.array(["x", "y", "x"]).dictionary_encode()], np.array([1, 2], np.int32)).tolist()
         [0, 1]
@@ -90,7 +92,7 @@ class Coder:
         return codes
 
     def _encode_dictionary(self, column: pa.DictionaryArray, rows: np.ndarray | None) -> np.ndarray:
-        """As `encode`, but the value of each place of the dictionary that occurs is read once."""
+        """Like `encode`, for a dictionary column. Each value that occurs is encoded once."""
         if rows is None:
             rows = np.arange(len(column), dtype=np.int32)
         if len(rows) < len(column.dictionary):
@@ -104,30 +106,31 @@ class Coder:
         return np.append(codes, np.int32(NO_KEY))[numbers]
 
     def compact(self, live: np.ndarray) -> np.ndarray:
-        """Drop all codes except the live ones; returns the new code of each old one."""
+        """Drop all codes except the live ones. Returns the new code of each old one."""
         assert self._keys is not None
         self._keys, renamed = compact(self._keys, live)
         return renamed
 
     @property
     def may_be_sparse(self) -> bool:
-        """Whether there are so many codes that most may be unused."""
+        """Whether there are so many codes that it is worth counting the unused ones."""
         return self._keys is not None and is_sparse(key_count(self._keys), 0)
 
     def is_sparse(self, held: int) -> bool:
-        """Whether most codes are unused by this many events."""
+        """Whether most codes are unused, given the number of held events."""
         return is_sparse(self.count, held)
 
     def compact_lanes(self, lanes: Sequence[np.ndarray], also: Sequence[np.ndarray] = ()) -> np.ndarray:
-        """Drop all codes except those in lanes or in `also`. The lanes get the new codes. Returns the new code of every
-        old one, -1 for dropped ones."""
+        """Drop all codes except those in lanes or in `also`. The lanes get the new codes. Returns the new code of each
+        old one; -1 for dropped ones.
+        """
         renamed = self.compact(np.unique(np.concatenate([*lanes, *also])).astype(np.int32))
         for lane in lanes:
             lane[:] = np.where(lane >= 0, renamed[np.maximum(lane, 0)], lane)
         return renamed
 
     def values(self, codes: np.ndarray) -> list[tuple[int | str, ...]]:
-        """The values of some codes, one for each column; floats as the bits that are compared.
+        """The values of some codes, one for each column. A float is given as the bits that are compared.
 
         >>> coder = Coder()
         >>> coder.values(coder.encode([pa.array(["x", "y"]), pa.array([7, 8])]))
@@ -148,7 +151,7 @@ class Coder:
         )
 
     def ranks(self) -> np.ndarray:
-        """For each code of a text its place in byte order."""
+        """For each code, the rank of its text in byte order."""
         if self._keys is None:
             return np.empty(0, np.int64)
         table = self._keys.columns[0]
@@ -168,7 +171,7 @@ class Coder:
         return [is_text, [writer.add_array(array) for array in self.arrays()]]
 
     def arrays(self) -> list[np.ndarray]:
-        """The values by their codes, as arrays."""
+        """The values in the order of their codes, as arrays."""
         return [] if self._keys is None else snapshot(self._keys)
 
     def load(self, reader: Reader, head: Sequence[Any]) -> None:

@@ -1,9 +1,9 @@
-"""Warnings about answers that are empty, incomplete for a simple reason, or larger than expected.
+"""Warnings about answers that are empty or incomplete for a simple reason, or larger than expected.
 
-`EmptyAnswers` finds types that no event has, misspelt ones too, and windows of a few microseconds. `AbsentColumns`
-finds columns that a query compares but that no event of a type fills. `ManyMatches` finds queries without a strategy
-that have several matches for each last event, and repetitions before they list very many. `simultaneous_events` counts
-events that have the time and key of another.
+`EmptyAnswers` finds types that no event has, perhaps because they are misspelt, and windows of a few microseconds.
+`AbsentColumns` finds columns that a query compares but that have no value in any event of a type. `ManyMatches` finds
+queries without a strategy that have several matches for each last event, and repetitions that are about to list very
+many. `simultaneous_events` counts events with the same time and key.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _FIRST_ROWS = 1_000
 
 
 class EmptyAnswers:
-    """Watches the events of queries over the primary stream, and then explains empty answers and misspelt types.
+    """Watches the events of queries, and then explains empty answers and misspelt types.
 
-    Queries that read the results of others are left out; the reasons are given for the others.
+    Only for queries over the primary stream; those that read the results of others are left out.
     """
 
     def __init__(self, program: Program) -> None:
@@ -54,11 +54,11 @@ class EmptyAnswers:
 
     @property
     def lacks_types(self) -> bool:
-        """Whether a query names a type that no event has had so far."""
+        """Whether a query names a type that no event so far has had."""
         return not self._awaited <= self._seen
 
     def has_all_types(self, events: pa.Table) -> bool:
-        """Whether these events, or earlier ones, have every type that a query names. This reads few rows, as a rule."""
+        """Whether these or earlier events have all types that queries name. As a rule this reads few rows."""
         if self.lacks_types:
             self.look_at(events.slice(0, _FIRST_ROWS))
         if self.lacks_types:
@@ -68,7 +68,7 @@ class EmptyAnswers:
         return True
 
     def look_at(self, events: pa.Table) -> None:
-        """Record the types that occur."""
+        """Record the types of events."""
         if self._layout.type is None:
             self.saw((), events=events.num_rows, without_type=0)
         else:
@@ -76,7 +76,7 @@ class EmptyAnswers:
             self.saw(types, events=events.num_rows, without_type=events[self._layout.type].null_count)
 
     def saw(self, types: Iterable[str | None], *, events: int, without_type: int) -> None:
-        """Record a number of events and their types."""
+        """Record types of events, with the number of events and of those without a type."""
         self._any_event |= events > 0
         self._without_type += without_type
         self._seen.update(value for value in types if value)
@@ -89,10 +89,10 @@ class EmptyAnswers:
                 yield f"query {quoted(query.name)} found nothing: {reason}"
 
     def misspelt(self, empty: Iterable[str] = ()) -> Iterator[str]:
-        """A sentence for each type that no event has, if events have a similar one that the query does not name.
+        """A sentence for each type that no event has, if events have a similar type that the query does not name.
 
-        Such a type may be forbidden, optional or an alternative, so the answer is wrong but not empty. Queries that
-        `reasons` explains are left out.
+        This also finds types of negated and optional components and of alternatives, for which the answer is wrong but
+        not empty. Queries that `reasons` explains are left out.
         """
         names = set(empty)
         for query in self._queries:
@@ -103,7 +103,7 @@ class EmptyAnswers:
                     yield f"query {quoted(query.name)} names the type {quoted(one)}, which no event has; {hint}"
 
     def _reason(self, query: BoundQuery) -> str | None:
-        """Why a query finds nothing, if there is a simple reason."""
+        """Why a query finds nothing; None if there is no simple reason."""
         return (self._missing_type(query) or _tiny_window(query, self._layout)) if self._any_event else None
 
     def _missing_type(self, query: BoundQuery) -> str | None:
@@ -139,7 +139,9 @@ def _as_text(events: pa.Table, layout: Layout) -> pa.ChunkedArray:
 
 
 def _tiny_window(query: BoundQuery, layout: Layout) -> str | None:
-    """A query with WITHIN 30 over timestamps hardly ever means 30 microseconds."""
+    """A warning if the window is a few microseconds, because WITHIN 30 over timestamps hardly ever means 30
+    microseconds.
+    """
     window = query.window
     kind = layout.schema.field(layout.time).type
     if not isinstance(window, TimeWindow) or window.ticks is None or not pa.types.is_timestamp(kind):
@@ -159,7 +161,9 @@ EVENTS_WATCHED = 100_000
 
 
 class AbsentColumns:
-    """Watches the events of one table without declared types, and finds the columns that a type never fills."""
+    """Watches the events of one table without declared types, and finds columns that have no value in any event of a
+    type.
+    """
 
     def __init__(self, program: Program) -> None:
         self._layout = program.layout
@@ -178,11 +182,11 @@ class AbsentColumns:
                         self._waiting.setdefault((type_name, column), query.name)
 
     def is_watching(self) -> bool:
-        """Whether more events may change the result."""
+        """Whether more events could change the result."""
         return bool(self._waiting) and self._events < EVENTS_WATCHED
 
     def look_at(self, events: pa.Table) -> None:
-        """Record which types have values in which columns; usually a few rows show them all."""
+        """Record which types have values in which columns. A few rows usually show this."""
         self._events += events.num_rows
         first = 0
         while first < events.num_rows and self._waiting:
@@ -210,7 +214,9 @@ class AbsentColumns:
                 self._occurring.add(type_name)
 
     def warnings(self) -> Iterator[str]:
-        """A sentence for each type and column that only other types fill; each is given once."""
+        """A sentence for each pair of type and column that a query compares, but that only events of other types fill.
+        Each is returned once.
+        """
         for (type_name, column), query in self._waiting.items():
             if type_name in self._occurring and column in self._filled:
                 yield (
@@ -233,7 +239,7 @@ _PART_ROWS = 1 << 14
 class ManyMatches:
     """Finds queries that name neither a strategy nor a form of OUTPUT and have several matches for each last event.
 
-    Such a query has a match for every combination of events, which surprises most people who see it first.
+    Such a query has a match for every combination of events, which surprises most new users.
     """
 
     def __init__(self, program: Program, queries: Mapping[str, Any]) -> None:
@@ -256,7 +262,7 @@ class ManyMatches:
                 self._watched[query.name] = None if None in types else known
 
     def early_warning(self, name: str, what: str) -> str | None:
-        """A sentence about a query that is about to list what it has many of; given once, by the first thread."""
+        """A warning about a query that is about to list very many matches. Only the first thread that asks gets it."""
         try:
             self._repeating.remove(name)
         except KeyError:
@@ -270,11 +276,11 @@ class ManyMatches:
         )
 
     def may_warn(self, answers: Mapping[str, pa.Table]) -> bool:
-        """Whether `warnings` has to look at the events of these answers."""
+        """Whether `warnings` must look at the events of these answers."""
         return any(name in self._watched and rows.num_rows >= MATCHES_MIN for name, rows in answers.items())
 
     def warnings(self, events: pa.Table, answers: Mapping[str, pa.Table]) -> Iterator[str]:
-        """A sentence for each query that has many matches for each last event among these events; given once."""
+        """A sentence for each query that has many matches for each last event. Each is returned once."""
         for name in list(self._watched):
             if name not in answers or answers[name].num_rows < MATCHES_MIN:
                 continue
@@ -291,7 +297,9 @@ class ManyMatches:
                 )
 
     def _matches_per_last_event(self, events: pa.Table, matches: pa.Table, types: tuple[str, ...] | None) -> float:
-        """A lower bound: all events that have the time and type of a last event are counted as last events."""
+        """A lower bound of the matches for each last event. All events with the time and type of a last event are
+        counted as last events.
+        """
         field = self._layout.schema.field(self._layout.time)
         ends = matches.slice(0, MATCHES_COUNTED)["end"].cast(field.type)
         ends = unchecked_ticks(pa.table([ends], schema=pa.schema([field])), self._layout)
@@ -316,7 +324,7 @@ class ManyMatches:
 
 
 def _places_between(ticks: np.ndarray, least: int, most: int) -> Iterator[np.ndarray]:
-    """The places of ticks within bounds. Most parts of a stream have none."""
+    """The indexes of ticks within bounds, part by part. Most parts of a stream have none."""
     for first in range(0, len(ticks), _PART_ROWS):
         part = ticks[first : first + _PART_ROWS]
         if part.min() <= most and part.max() >= least:
@@ -335,8 +343,9 @@ _TIES_SHARE_MIN = 0.05
 
 
 def simultaneous_events(program: Program, events: pa.Table) -> str | None:
-    """A sentence about the query with the most events that have the time and key of another event; None if they are
-    few, or if something orders them."""
+    """A sentence about the query that has the most events with the same time and key; None if they are few, or if
+    something orders them.
+    """
     layout = program.layout
     queries = [query for query in program.queries if query.sources == (INPUT,) and _has_steps(query)]
     if layout.is_ordered or not queries:
@@ -368,7 +377,7 @@ def _has_steps(query: BoundQuery) -> bool:
 
 
 def _tied(columns: list[np.ndarray]) -> int:
-    """How many rows are equal to another row."""
+    """The number of rows that are equal to another row."""
     order = np.lexsort(columns[::-1])
     same = np.ones(len(order) - 1, bool)
     for column in columns:

@@ -81,17 +81,17 @@ def match(
     hints: Mapping[str, str] | None = None,
     threads: int | None = None,
 ) -> pa.Table | dict[str, pa.Table]:
-    """All matches of a query in a finite input, as a pyarrow Table; for several queries a dictionary of tables.
+    """All matches of a query in a finite input, as a pyarrow Table. For several queries, a dictionary of tables.
 
     `.to_pandas()` and `polars.from_arrow(…)` convert a table, and DuckDB reads it by the name of its variable.
 
     `events` is a pyarrow, polars, pandas or DuckDB table, a list of dictionaries, the path of a Parquet, CSV or JSON
     Lines file, or a dictionary of such inputs by event type. `time` and `type` name its columns; with `type=None` all
-    events have the type that the query names. `params` gives the values of `:name` in a text. `model` is the loss
-    model for queries with THRESHOLD. Exceeding one of `limits` is an error. `threads` is the number of threads for
-    200,000 events or more; by default OUZEL_THREADS, or all cores. `hints={"key": "dynamic"}` says how sequences with
-    several equivalence tests are searched: by "composite" keys, "dynamic" filtering or "multi-pais"; by default the
-    first events decide. Neither changes rows or their order.
+    events have the type that the query names. `params` gives the values of `:name` in a text. `model` is the loss model
+    for queries with THRESHOLD. Exceeding one of `limits` is an error. `threads` is the number of threads for 200,000
+    events or more; by default OUZEL_THREADS, or all cores. `hints={"key": "dynamic"}` chooses how sequences with
+    several equivalence tests are searched: by "composite" keys, "dynamic" filtering or "multi-pais". By default a
+    sample of the events decides. `threads` and `hints` change neither rows nor their order.
 
     >>> events = [
     ...     {"type": "Shelf", "ts": 1, "tag": 7}, {"type": "Shelf", "ts": 2, "tag": 8},
@@ -118,7 +118,9 @@ def match_without(
     limits: Limits | Mapping[str, int] | None = None,
     **options: Any,
 ) -> Any:
-    """`match` without some rules of the plan: they change no answer, which tests check."""
+    """`match` with some rules of the plan switched off. Rules never change answers, which tests check with this
+    function.
+    """
     show_tables()
     queries = as_queries(query, params)
     options = {"time": "ts", "type": "type", **options}
@@ -146,7 +148,7 @@ def match_without(
 
 
 def _warn_of_empty(program: Program, events: pa.Table, rows: dict[str, pa.Table]) -> None:
-    """Warn about empty answers, which puzzle new users most without a reason, and about misspelt types."""
+    """Warn about empty answers that have a simple reason, and about misspelt types."""
     empty = [name for name, answer in rows.items() if not answer.num_rows]
     watch = EmptyAnswers(program)
     if empty or not watch.has_all_types(events):
@@ -169,7 +171,7 @@ def _warn_of_many(many: ManyMatches, events: pa.Table, answers: dict[str, pa.Tab
 
 
 def _warn_early(many: ManyMatches, thread: int, name: str, what: str) -> None:
-    """Warn while a call runs. The warning has the place where the thread of the caller has called."""
+    """Warn while a call runs. The warning shows the line that made the call."""
     sentence = many.early_warning(name, what)
     if sentence is None:
         return
@@ -184,11 +186,11 @@ def _warn_early(many: ManyMatches, thread: int, name: str, what: str) -> None:
 class Engine(Feeder[str]):
     """Queries over a stream: push batches in, take matches out.
 
-    Events may be out of order by up to `max_delay` (ticks, a timedelta, or text like "5 s"). Events that are later are
-    counted in `late`, never matched, and returned by `take_late()` if `keep_late` is set.
+    Events may be out of order by up to `max_delay` (ticks, a timedelta, or text like "5 s"). Events with a longer delay
+    are late: they are counted in `late` and never matched. With `keep_late`, `take_late()` returns them.
 
-    The columns and their types are those of `schema`, an Arrow schema or a dictionary of one per event type; without
-    it, those of the first batch.
+    `schema` gives the columns and their types, as an Arrow schema or as a dictionary with one for each event type.
+    Without it, the first batch decides.
 
     >>> engine = Engine("PATTERN SEQ(A a, B b) WITHIN 10 RETURN Pair(a.ts AS a, b.ts AS b)")
     >>> engine.push([{"type": "A", "ts": 1}, {"type": "B", "ts": 3}])["query"].num_rows
@@ -198,7 +200,7 @@ class Engine(Feeder[str]):
     >>> engine.finish()["query"].to_pylist()
     [{'start': 1, 'end': 4, 'a': 1, 'b': 4}]
 
-    Several threads may call one engine: each call waits for the one before it. Engines do not wait for each other.
+    Several threads may call one engine. Each call waits until the call before it has ended.
     """
 
     def __init__(
@@ -231,10 +233,10 @@ class Engine(Feeder[str]):
 
     @exclusive
     def push(self, events: Any) -> Answers[str]:
-        """Take in a batch of events and return the matches that it completes, by query name.
+        """Add a batch of events, and return the matches that it completes, by query name.
 
-        The answer of an engine of one query converts: `.arrow()`, `.to_pandas()`, `.df()`, `.pl()`. A query that stops
-        because of its own error is reported by a ProblemWarning and by `problems()`.
+        If the engine has one query, the answer has `.arrow()`, `.to_pandas()`, `.df()` and `.pl()`. If a query stops
+        because of its own error, a ProblemWarning and `problems()` report it.
         """
         self._calls.complete()
         self._must_be_open()
@@ -293,13 +295,13 @@ class Engine(Feeder[str]):
 
     @exclusive
     def take_late(self) -> pa.Table | None:
-        """The late events since the last call, if `keep_late` is set; None before the first push."""
+        """The late events since the last call, if `keep_late` is set. None before the first push."""
         self._calls.complete()
         return None if self._session is None else self._session.take_late()
 
     @exclusive
     def snapshot(self) -> bytes:
-        """The whole state as bytes; `Engine.restore` continues exactly here."""
+        """The whole state as bytes. `Engine.restore` continues from there."""
         self._calls.complete()
         if self._session is None:
             raise InputError("snapshot() must come after the first push()")
@@ -308,7 +310,7 @@ class Engine(Feeder[str]):
 
     @classmethod
     def restore(cls, blob: bytes) -> Engine:
-        """The engine of a snapshot; StateError if the bytes are damaged or something else.
+        """The engine of a snapshot. Raises StateError if the bytes are damaged or not a snapshot.
 
         The checksum of a snapshot finds damage but does not prove who wrote it: restore only snapshots that you trust.
         """
@@ -334,7 +336,7 @@ class Engine(Feeder[str]):
         return engine
 
     def _nothing(self) -> dict[str, pa.Table]:
-        """An empty table for each query; without columns until the first events decide them."""
+        """An empty table for each query. It has no columns before the first events."""
         if self._session is None:
             return {name: pa.table({}) for name in self._binder.names}
         return self._session.nothing()
@@ -377,10 +379,10 @@ def stream(
     hints: Mapping[str, str] | None = None,
     schema: pa.Schema | Mapping[str, pa.Schema] | None = None,
 ) -> Iterator[Any]:
-    """The matches of a stream as they complete: after each batch that completes some, and at the end.
+    """The matches of a stream: yielded after each batch that completes some, and at the end.
 
-    Yields tables, or dictionaries of tables for several queries. `batches` are what `Engine.push` takes. The options
-    are those of `Engine`. A match completes when a later event shows that no earlier one can come.
+    Yields tables or, for several queries, dictionaries of tables. `batches` are inputs of `Engine.push`, and the
+    options are those of `Engine`. A match is yielded once the watermark has passed its last event.
 
     >>> batches = ([{"type": kind, "ts": ts}] for ts, kind in enumerate("ABAB"))
     >>> for matches in stream(batches, "PATTERN SEQ(A a, B b) WITHIN 2 RETURN Pair(a.ts AS a, b.ts AS b)"):

@@ -1,8 +1,8 @@
-"""Evaluates bound expressions over columns, and the functions that they call.
+"""Evaluates bound expressions over columns, and has the functions that they call.
 
 Nulls, NaN, overflow and division follow docs/semantics.md, "Nulls". The rows are events (conditions on one event, keys)
-or matches (RETURN, HAVING). Values are in engine form: integers, dates (days) and timestamps (ticks) are int64, floats
-are float64, the rest are Arrow's own types.
+or matches (RETURN, HAVING). Values are in *engine form*: integers, dates (days) and timestamps (ticks) are int64,
+floats are float64, and all others keep their Arrow types.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 
 
 class Frame(Protocol):
-    """Rows to evaluate over: gives the column of each reference of an expression, in engine form."""
+    """Rows over which expressions are evaluated. It returns the column of each reference, in engine form."""
 
     @property
     def rows(self) -> int: ...
@@ -76,7 +76,7 @@ class Frame(Protocol):
 
 @runtime_checkable
 class AggregatingFrame(Protocol):
-    """A frame whose rows have several events of one component."""
+    """A frame in which a row has several events of a component, such as the rows of matches."""
 
     def aggregate(self, expression: Length | Presence | Aggregation) -> Column:
         """The number of events, whether there are any, or an aggregate over them."""
@@ -84,8 +84,9 @@ class AggregatingFrame(Protocol):
 
 
 class _ElementFrame:
-    """The elements of lists to evaluate over, one row each. What the rows around them have is repeated for each
-    element."""
+    """The elements of lists as a frame, one row for each element. Columns of the outer frame are repeated for each
+    element.
+    """
 
     def __init__(self, around: Frame, lists: Column) -> None:
         if pa.types.is_fixed_size_list(lists.type):
@@ -124,13 +125,13 @@ class _ElementFrame:
 
 
 def any_holds(conditions: Sequence[Bound], frame: Frame) -> np.ndarray:
-    """The rows where one of several conditions is true, in the sense of `holds`."""
+    """The rows where at least one of several conditions holds, in the sense of `holds`."""
     return holds(conditions[0] if len(conditions) == 1 else Operation("or", tuple(conditions), type=BOOL), frame)
 
 
 def holds(condition: Bound, frame: Frame) -> np.ndarray:
-    """The rows where a condition is true: a comparison, or ANDs and ORs of comparisons. A comparison with null is
-    not true. A comparison with an absent attribute is true.
+    """The rows where a condition is true. It must be a comparison, or made of comparisons by AND and OR. A comparison
+    with null is not true. A comparison with an absent attribute is true.
 
     >>> class OneColumn:
     ...     rows = 3
@@ -163,8 +164,9 @@ def _true_rows(comparison: Bound, frame: Frame) -> np.ndarray:
 
 
 def _compared_with_number(condition: Bound, frame: Frame) -> np.ndarray | None:
-    """The result of comparing a 64-bit value with a constant; None for other conditions. Public rules have hundreds of
-    these, and numpy needs a third of Arrow's time for one."""
+    """The result of comparing a 64-bit value with a constant; None for other conditions. Rule sets have hundreds of
+    such conditions, for which numpy needs a third of Arrow's time.
+    """
     if not isinstance(condition, Operation) or condition.operator not in _ON_NUMBERS:
         return None
     left, right = condition.operands
@@ -199,7 +201,7 @@ def _references(expression: Bound) -> list[Attribute]:
 
 
 def evaluate(expression: Bound, frame: Frame) -> Column:
-    """The value of an expression for every row."""
+    """The value of an expression for each row."""
     if isinstance(expression, Constant):
         return constant(expression, frame.rows)
     if isinstance(expression, Attribute):
@@ -225,7 +227,7 @@ def evaluate(expression: Bound, frame: Frame) -> Column:
 
 
 def _any_element(expression: Operation, frame: Frame) -> Column:
-    """Whether a condition holds for an element of each list: unknown if it is unknown for some and true for none."""
+    """Whether a condition is true for some element of each list. Null if it is true for none and null for some."""
     listed, condition = expression.operands
     lists = evaluate(listed, frame)
     if pa.types.is_null(lists.type):
@@ -245,8 +247,9 @@ _LISTED = (Kind.INT, Kind.STRING, Kind.BINARY, Kind.DATE, Kind.TIMESTAMP, Kind.D
 
 
 def _with_constants(expression: Operation, frame: Frame) -> Column | None:
-    """A text against constants, or a value against a list of constants, without a column for each constant; None for
-    other operations. Floats are not looked up in lists, because there -0.0 differs from 0.0."""
+    """An operation between a text and constants, or IN with a list of constants, without a column for each constant.
+    None for other operations, and for IN with floats, because Arrow's lookup distinguishes -0.0 from 0.0.
+    """
     operator, (value, *others) = expression.operator, expression.operands
     if operator not in ("=", "!=", "<", "<=", ">", ">=", "in", "like") or isinstance(value, Constant):
         return None
@@ -283,7 +286,7 @@ def constant(expression: Constant, rows: int) -> Column:
 
 
 def apply(expression: Operation, operands: list[Column], types: list[Type], rows: int) -> Column:
-    """One operator over columns."""
+    """The result of one operator, given the columns of its operands."""
     operator = expression.operator
     if operator in COMPARISONS:
         return compare(operator, operands[0], operands[1])
@@ -313,7 +316,7 @@ def apply(expression: Operation, operands: list[Column], types: list[Type], rows
 
 
 def arithmetic(operator: str, left: Column, right: Column, type_: Type) -> Column:
-    """+ - * / %: null in the cases in which Spark's try_ functions give null."""
+    """+ - * / %. The result is null where Spark's try_ functions give null."""
     if pa.types.is_null(left.type) or pa.types.is_null(right.type):
         return pa.nulls(len(left), engine_type(type_))
     if pa.types.is_decimal(left.type) and pa.types.is_decimal(right.type):
@@ -374,7 +377,9 @@ _DECIMAL_OPERATORS: dict[str, Callable[[Decimal, Decimal], Decimal]] = {
 
 
 def _decimal_arithmetic(operator: str, left: Column, right: Column, type_: Type) -> Column:
-    """Exact decimals of at most 18 digits, in Python, because they are rare in predicates and must be right."""
+    """Exact arithmetic of decimals with at most 18 digits. It is done in Python, because decimals are rare in
+    predicates and must be exact.
+    """
     if type_.kind is not Kind.DECIMAL:
         return _float_arithmetic(operator, left, right)
     limit = Decimal(10 ** (type_.precision - type_.scale))
@@ -416,7 +421,7 @@ def _case(expression: Operation, operands: list[Column], rows: int) -> Column:
 
 
 def cast(operand: Column, source: Type, target: Type) -> Column:
-    """Convert between engine forms; a value that does not fit becomes null."""
+    """A value converted to another type. A value that does not fit becomes null."""
     wanted = engine_type(target)
     # Ticks of every unit and days are all int64: the type does not say what they count.
     if operand.type == wanted and (source.kind, source.unit) == (target.kind, target.unit):
@@ -430,12 +435,12 @@ def cast(operand: Column, source: Type, target: Type) -> Column:
 
 
 def call(name: str, operands: list[Column], types: list[Type], result: Type) -> Column:
-    """A function by name."""
+    """The result of a function, given its name and the columns of its operands."""
     return _FUNCTIONS[name](operands, types, result)
 
 
 def like(operands: list[Column]) -> Column:
-    """`value LIKE pattern [ESCAPE c]`; patterns may differ from row to row."""
+    """`value LIKE pattern [ESCAPE c]`. Patterns may differ from row to row."""
     values, patterns = operands[0], operands[1]
     escapes = operands[2].to_pylist() if len(operands) > 2 else ["\\"] * len(patterns)
     # One distinct (pattern, escape) pair at a time; usually there is only one.
@@ -485,7 +490,7 @@ def _escaped(character: str) -> str:
 
 
 def convert(operand: Column, source: Type, target: Type, wanted: pa.DataType) -> Column:
-    """A cast between engine forms; a value that does not fit becomes null."""
+    """A value converted to another type, in engine form. A value that does not fit becomes null."""
     if target.kind is Kind.FLOAT:
         if source.kind is Kind.BOOL:
             operand = pc.cast(operand, pa.int8())
@@ -527,7 +532,7 @@ def convert(operand: Column, source: Type, target: Type, wanted: pa.DataType) ->
 
 
 def _saturate(operands: list[Column], types: list[Type], result: Type) -> Column:
-    """Numbers at a finer scale; those that do not fit 18 digits become the first number that does not."""
+    """Decimals at a larger scale. A number that would need more than 18 digits becomes the first number that does."""
     (operand,) = operands
     if pa.types.is_decimal(operand.type):
         values, valid = unscaled(operand)
@@ -580,12 +585,13 @@ def _substring(operands: list[Column], types: list[Type], result: Type) -> Colum
 
 
 def _text_chunk(operands: list[Column], types: list[Type], result: Type) -> Column:
-    """Eight bytes of each text from a position on, as a number of the same order.
+    """Eight bytes of each text, from a position on, as a number that sorts as the bytes do.
 
-    `fill` is taken for bytes that the text does not have. So texts that begin with 'ab' are
-    those between the numbers of 'ab' filled with 0 and with 255.
+    `fill` replaces bytes after the end of the text. So the texts that begin with 'ab' are those between the number of
+    'ab' filled with 0 and the number of 'ab' filled with 255.
 
-    Only a beginning that texts are compared with is filled with 255. Its last chunk must contain its end.
+    Only the end of a beginning that texts are compared with is filled with 255, and its last chunk must contain that
+    end.
     """
     texts = pc.cast(operands[0], pa.large_binary())
     position, fill = (int(operand[0].as_py()) if len(operand) else 0 for operand in operands[1:])
@@ -609,7 +615,7 @@ def _text_chunk(operands: list[Column], types: list[Type], result: Type) -> Colu
 
 
 def _prefix_of_like(operands: list[Column], types: list[Type], result: Type) -> Column:
-    """What the texts of LIKE patterns begin with; patterns that say more are refused."""
+    """The text before the only % of LIKE patterns. Raises an error for other patterns."""
     escape = operands[1][0].as_py() if len(operands[1]) else "\\"
     found = []
     for pattern in operands[0].to_pylist():
@@ -623,7 +629,7 @@ def _prefix_of_like(operands: list[Column], types: list[Type], result: Type) -> 
 
 
 def _rowwise(function: Callable[..., object]) -> _Function:
-    """Apply a Python function row by row, for functions that Arrow has only with constant arguments."""
+    """A function that is applied row by row in Python. For functions that Arrow has only for constant arguments."""
 
     def run(operands: list[Column], types: list[Type], result: Type) -> Column:
         out = []
@@ -635,7 +641,7 @@ def _rowwise(function: Callable[..., object]) -> _Function:
 
 
 def _changed_case(ascii_only: Callable[[Column], Column], per_text: Callable[[str], str]) -> _Function:
-    """One letter may become several (ß to SS), which Arrow's own functions do not do."""
+    """Upper or lower case. One letter may become several (ß to SS), which Arrow's own functions do not do."""
 
     def run(operands: list[Column], types: list[Type], result: Type) -> Column:
         if pc.all(pc.string_is_ascii(operands[0])).as_py() is not False:
@@ -646,7 +652,7 @@ def _changed_case(ascii_only: Callable[[Column], Column], per_text: Callable[[st
 
 
 def _rlike(operands: list[Column], types: list[Type], result: Type) -> Column:
-    """The binder accepts only constant expressions."""
+    """`value RLIKE pattern`. The binder accepts only constant patterns."""
     expression = operands[1][0].as_py() if len(operands[1]) else None
     if expression is None:
         return pa.nulls(len(operands[0]), pa.bool_())
@@ -654,7 +660,9 @@ def _rlike(operands: list[Column], types: list[Type], result: Type) -> Column:
 
 
 def _cidr_match(operands: list[Column], types: list[Type], result: Type) -> Column:
-    """The binder accepts only constant networks. Each distinct address is read once."""
+    """Whether an address is in a network. The binder accepts only constant networks. Each distinct address is parsed
+    once.
+    """
     if not len(operands[0]):
         return pa.nulls(0, pa.bool_())
     texts = [network[0].as_py() for network in operands[1:]]
@@ -676,7 +684,7 @@ def _cidr_match(operands: list[Column], types: list[Type], result: Type) -> Colu
 
 
 def _string(operands: list[Column], types: list[Type], result: Type) -> Column:
-    """As Spark's cast to string."""
+    """A cast to string, as in Spark."""
     (operand,), (kind,) = operands, types
     if kind.kind is Kind.STRING:
         return operand
@@ -696,14 +704,14 @@ def _string(operands: list[Column], types: list[Type], result: Type) -> Column:
 
 
 def _trimmed(texts: Column) -> Column:
-    """Times without the zeros at the end of their fractions."""
+    """Times as text, without zeros at the end of their fractions."""
     has_fraction = pc.match_substring(texts, pattern=".")
     shorter = pc.utf8_rtrim(pc.utf8_rtrim(texts, characters="0"), characters=".")
     return pc.if_else(has_fraction, shorter, texts)
 
 
 def double_text(value: float) -> str:
-    """A double as Java writes it.
+    """A float as Java writes it.
 
     >>> [double_text(value) for value in (1.0, 0.001, 1e7, -1.5e-4, math.inf)]
     ['1.0', '0.001', '1.0E7', '-1.5E-4', 'Infinity']
@@ -786,7 +794,7 @@ def _round(operands: list[Column], types: list[Type], result: Type) -> Column:
 
 
 def _floating(function: Callable[..., np.ndarray], domain: Callable[..., np.ndarray] | None = None) -> _Function:
-    """A function of doubles; null outside its domain if Spark gives null there."""
+    """A function of floats. The result is null outside its domain if Spark gives null there."""
 
     def run(operands: list[Column], types: list[Type], result: Type) -> Column:
         pairs = [split(operand, np.float64) for operand in operands]
@@ -823,7 +831,7 @@ def _converted(operands: list[Column], types: list[Type], result: Type) -> Colum
 
 
 def _moment(operand: Column, type_: Type) -> Column:
-    """Ticks or days as an Arrow timestamp or date, in its own time zone."""
+    """Ticks or days as an Arrow timestamp or date, in the column's time zone."""
     if type_.kind is Kind.DATE:
         return operand.cast(pa.int32()).view(pa.date32())
     return operand.cast(pa.timestamp(type_.unit or "us", type_.zone))
@@ -841,7 +849,7 @@ def _day_of_week(moment: Column) -> Column:
 
 
 def to_date(operands: list[Column], types: list[Type], result: Type) -> Column:
-    """The date of a timestamp, in its own time zone."""
+    """The date of a timestamp, in the timestamp's time zone."""
     if types[0].kind is Kind.DATE:
         return operands[0]
     moment = _moment(operands[0], types[0])

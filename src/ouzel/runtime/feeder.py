@@ -1,6 +1,6 @@
-"""Feeding a session: events go in, the watermark follows the newest event, and rows of queries come out.
+"""Feeds a session: takes events, lets the watermark follow the newest event, and returns the rows of queries.
 
-`Engine` and `QuerySet` share this. Their calls run one at a time and are never left half done.
+`Engine` and `QuerySet` share this code. Their calls run one at a time, and no call is left half done.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ K = TypeVar("K")
 
 
 class Feeder(ABC, Generic[K]):
-    """A session with the delay of its events. Answers are by `K`, the name or the id of a query."""
+    """A session whose events may be delayed. Answers have keys of type `K`, the names or ids of queries."""
 
     _session: Session | None  # None before the columns of the input are known
     _noun = "engine"
@@ -56,7 +56,7 @@ class Feeder(ABC, Generic[K]):
         return self
 
     def __exit__(self, *error: object) -> None:
-        """End the stream and drop what is held. Call `finish` before, if the remaining matches are wanted."""
+        """End the stream and drop all held events. To get the remaining matches, call `finish` before."""
         self._finished = True
         self._session = None
 
@@ -77,19 +77,20 @@ class Feeder(ABC, Generic[K]):
 
     @abstractmethod
     def _contents(self) -> str:
-        """The queries, in a few words."""
+        """The queries as a short text."""
 
     # ── What users see ─────────────────────────────────────────────────────────────────────────────
 
     @property
     def interrupted(self) -> bool:
-        """Whether KeyboardInterrupt stopped a call that had already taken in its events. The next call first completes
-        that work, and returns the rows of both. If this is false, the interrupted call has changed nothing."""
+        """Whether KeyboardInterrupt stopped a call after it had added its events. The next call then completes that
+        work first, and returns the rows of both calls. If false, an interrupted call has changed nothing.
+        """
         return self._calls.interrupted
 
     @exclusive
     def problems(self) -> list[Problem]:
-        """The queries that have stopped because of their own errors: which, at what time, and why.
+        """The queries that have stopped because of their own errors, each with the time and the reason.
 
         The other queries continue. Once all have stopped, every call raises the last error.
         """
@@ -117,7 +118,7 @@ class Feeder(ABC, Generic[K]):
 
     @exclusive
     def advance(self, to: int | datetime) -> Answers[K]:
-        """Declare that all events up to a time have been seen, and return the matches that this completes."""
+        """Declare that no more events up to a time will come, and return the matches that this completes."""
         self._calls.complete()
         self._must_be_open()
         if self._session is None:
@@ -126,8 +127,9 @@ class Feeder(ABC, Generic[K]):
 
     @exclusive
     def finish(self) -> Answers[K]:
-        """End the stream and return the remaining matches. Nothing can be pushed afterwards. Tables of an engine
-        have no columns if no event ever came."""
+        """End the stream and return the remaining matches. Nothing can be pushed afterwards. If no event ever came, the
+        tables of an engine have no columns.
+        """
         self._calls.complete()
         if not self._finished or not self._calls.interrupted:  # An interrupted finish() may be called again.
             self._must_be_open()
@@ -139,7 +141,7 @@ class Feeder(ABC, Generic[K]):
         self._delay_ticks = duration_ticks(self._max_delay, catalog, "max_delay")
 
     def _set_order(self, session: Session) -> None:
-        """Without a delay, ordered events are read as they come."""
+        """If there is no delay, let the session read ordered events at once."""
         layout = session.program.layout
         if layout.by_arrival and self._delay_ticks:
             raise InputError(
@@ -151,18 +153,20 @@ class Feeder(ABC, Generic[K]):
         session.read_at_once(self._delay_ticks == 0)
 
     def _pushed(self, session: Session, events: pa.Table) -> int:
-        """Push events; gives the watermark that follows the newest of all."""
+        """Push events, and return the watermark that follows from the newest event so far."""
         newest = int(ticks_of(events, session.program.layout).max())
         session.push(events)
         return self._watermark_after(newest)
 
     def _watermark_after(self, newest: int) -> int:
-        """The watermark after events up to a tick."""
+        """The watermark if the newest event is at tick `newest`."""
         self._newest = max(self._newest, newest)
         return max(EARLIEST, self._newest - self._delay_ticks - 1)
 
     def _advance(self, watermark: int) -> dict[K, pa.Table]:
-        """The rows, or the error of the last query that ran."""
+        """The rows that a watermark completes. If no query runs any more, raises the error of the last one that
+        stopped.
+        """
         session = self._session
         assert session is not None
         rows: dict[K, pa.Table] = session.advance(watermark)
@@ -176,7 +180,7 @@ class Feeder(ABC, Generic[K]):
         return self._nothing() if was_finished or self._session is None else self._advance(LATEST)
 
     def _answered(self, work: Callable[..., dict[K, pa.Table]], *args: Any, brief: bool = False) -> Answers[K]:
-        """Rows by query; a warning for each query that has stopped, and its error if no query is left."""
+        """The rows of each query. Warns of each query that has stopped, and raises its error if no query is left."""
         self._caller = get_ident()
         errors: list[Warning] = []
         token = on_many_matches.set(partial(self._warn_completely, errors))
@@ -200,14 +204,16 @@ class Feeder(ABC, Generic[K]):
         return Answers(rows).stopped(stopped)
 
     def _warn_completely(self, errors: list[Warning], name: str, what: str) -> None:
-        """Warn while a call changes the state. A filter that turns warnings into errors must not stop it half-way."""
+        """Warn while a call changes the state. A filter that turns warnings into errors must not stop the call
+        half-way, so such errors are collected in `errors`.
+        """
         try:
             self._warn_early(name, what)
         except Warning as error:
             errors.append(error)
 
     def _warn_early(self, name: str, what: str) -> None:
-        """Warn of a query before it lists many matches."""
+        """Warn of a query that is about to list many matches."""
 
     def _warn_of_columns(self) -> None:
         """Warn of columns that a query reads but that never have a value."""
@@ -218,8 +224,9 @@ class Feeder(ABC, Generic[K]):
 
 
 def duration_ticks(given: int | str | timedelta, catalog: Catalog, what: str) -> int:
-    """A delay as ticks. A number is in ticks already; a timedelta or text like "5 s" is converted by the unit of the
-    time column."""
+    """A delay in ticks. A number is already in ticks. A timedelta or a text like "5 s" is converted to the unit of the
+    time column.
+    """
     nanoseconds = duration_nanoseconds(given, what)
     if nanoseconds is None:
         assert isinstance(given, int | np.integer)
@@ -235,7 +242,9 @@ def duration_ticks(given: int | str | timedelta, catalog: Catalog, what: str) ->
 
 
 def duration_nanoseconds(given: int | str | timedelta, what: str) -> int | None:
-    """A timedelta, or text like "5 s", in nanoseconds; None for a number of ticks. Never negative."""
+    """The nanoseconds of a timedelta or of a text like "5 s"; None for a number of ticks. Raises an error if
+    negative.
+    """
     from ouzel.lang import parse_expression
     from ouzel.lang.syntax import Duration
 

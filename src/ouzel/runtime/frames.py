@@ -1,4 +1,6 @@
-"""The columns that expressions read: over rows of the input (roles, keys, lanes) and over matches (RETURN)."""
+"""The columns that expressions read: over rows of the input (for roles, keys and lanes) and over matches (for
+RETURN).
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from ouzel.runtime.values import Column, arrow, numbers, one_array, to_engine, t
 
 
 class Alike:
-    """Columns that have the same value for all events of a match: each is taken once, from an event of each match."""
+    """Columns that have the same value in all events of a match. Each is read only once, from one event of each
+    match.
+    """
 
     def __init__(self, names: frozenset[str], table: pa.Table, rows: Callable[[], np.ndarray]) -> None:
         self._names = names
@@ -29,17 +33,18 @@ class Alike:
         self._taken: dict[str, pa.Array] = {}
 
     def column(self, name: str) -> pa.Array | None:
-        """A column for the events of each match; None if it may differ between them."""
+        """A column, for the events of each match; None if their values may differ."""
         if name in self._names and name not in self._taken:
             self._taken[name] = take(one_array(self._table.column(name)), self._rows())
         return self._taken.get(name)
 
 
 class EventFrame:
-    """Some rows of a wide table, read as events of one component, or as the events of several components in a match.
+    """A frame over some rows of a wide table, which are the events of one component, or of the components of
+    matches.
 
-    `rows_of` gives the row numbers of a component's events; `ticks` is the event time of every row of the table. Rows
-    that are `absent` have no event: all their values are null.
+    `rows_of` returns the row numbers of a component's events. `ticks` are the event times of all rows of the table.
+    Places in `absent` have no event, so all their values are null.
     """
 
     def __init__(
@@ -86,7 +91,7 @@ class EventFrame:
         return self._layout.ticks(gather(self._ticks, self._rows_of(component)))
 
     def raw(self, reference: Attribute) -> pa.Array:
-        """An attribute in the type of the input; null if the event's type lacks it."""
+        """An attribute in the type of the input; null where the event's type lacks it."""
         name, *inner = reference.path
         types = self._query.types_of(reference.component)
         columns = {self._layout.column(t, name) for t in types if _has(reference, t)}
@@ -115,7 +120,9 @@ class EventFrame:
         return to_engine(raw, wanted, name)
 
     def tested(self, test: EquivalenceTest) -> tuple[Column, np.ndarray]:
-        """The attribute of an [attr] test for events of any type, and which of them have a type that lacks it."""
+        """(values, lacking): the attribute of an [attr] test for events of any type, and which events have a type that
+        lacks it.
+        """
         name, *inner = test.path
         owners: dict[str, list[str]] = {}
         for (event_type, attribute), column in self._layout.physical.items():
@@ -165,7 +172,7 @@ class EventFrame:
         return pc.cast(column, pa.large_string())
 
     def is_one_of(self, component: int, types: Sequence[str]) -> np.ndarray:
-        """Which events of a component have one of some types."""
+        """Which events of a component have one of these types."""
         member = pc.is_in(self.types(component), value_set=pa.array(types, pa.large_string()))
         return truths(member)
 
@@ -178,7 +185,7 @@ _INT64, _TIMESTAMP = pa.int64().id, pa.timestamp("us").id
 
 
 def stores_ticks(time: pa.DataType) -> bool:
-    """Whether the values of a type of times are ticks."""
+    """Whether the stored values of a time type are ticks."""
     return time.id == _INT64 or (time.id == _TIMESTAMP and time.unit in ("us", "ns"))
 
 
@@ -200,7 +207,7 @@ def ticks_to_time(ticks: np.ndarray, time: pa.DataType) -> pa.Array:
 
 
 def take(array: pa.Array, rows: np.ndarray) -> pa.Array:
-    """Rows of an array, in its type. Numbers, texts and dictionaries are gathered faster than Arrow does it."""
+    """Some rows of an array, in its type. For numbers, texts and dictionaries this is faster than Arrow's own."""
     kind = array.type
     if kind.id in _WIDTHS and not array.null_count and rows.dtype == np.int32:
         return pa.Array.from_buffers(kind, len(rows), [None, *_taken_numbers(array, rows)])
@@ -219,7 +226,7 @@ def take(array: pa.Array, rows: np.ndarray) -> pa.Array:
 
 
 def without(array: pa.Array, absent: np.ndarray | None) -> pa.Array:
-    """The array with null in some rows."""
+    """The array with null at some places."""
     if absent is None:
         return array
     if array.null_count or array.offset or array.type.num_fields or pa.types.is_dictionary(array.type):
@@ -235,19 +242,21 @@ _TEXTS = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 
 
 def _nulls(kind: pa.DataType, count: int) -> pa.Array:
-    """So many nulls of a type that `take` gathers. Zeros take no memory until they are read."""
+    """An array of nulls of a type that `take` supports. Its zeros take no memory until they are read."""
     zeros = pa.py_buffer(np.zeros(count + 1, np.int64))
     return pa.Array.from_buffers(kind, count, [zeros, zeros, *([pa.py_buffer(b"")] if kind in _TEXTS else [])], count)
 
 
 def _room(count: int, dtype: Any) -> tuple[np.ndarray, pa.Buffer]:
-    """An array to write to, and its memory. Arrow keeps memory that was freed, where numpy asks the system for it."""
+    """(array, buffer): an uninitialised array and its memory. Arrow reuses freed memory, whereas numpy asks the system
+    for more.
+    """
     buffer = pa.allocate_buffer(count * np.dtype(dtype).itemsize)
     return np.frombuffer(buffer, dtype=dtype), buffer
 
 
 def _taken_validity(array: pa.Array, rows: np.ndarray) -> tuple[pa.Buffer | None, int]:
-    """The validity of some rows, and how many are null."""
+    """(validity bitmap, number of nulls) of some rows."""
     if not array.null_count:
         return None, 0
     bits, buffer = _room((len(rows) + 7) // 8, np.uint8)
@@ -264,7 +273,7 @@ def _taken_numbers(array: pa.Array, rows: np.ndarray) -> list[pa.Buffer]:
 
 
 def _taken_text(array: pa.Array, rows: np.ndarray) -> list[pa.Buffer] | None:
-    """Offsets and bytes of some rows; None where they need larger offsets."""
+    """Offsets and bytes of some rows; None if they need 64-bit offsets."""
     text = text_of(array)
     offsets, offset_buffer = _room(len(rows) + 1, text.offsets.dtype)
     size = gather_offsets(text, rows, offsets)

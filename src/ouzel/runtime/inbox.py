@@ -1,10 +1,10 @@
-"""Rows of small pushes: read straight into typed arrays, of which Arrow sees all rows without a copy, and staged
-together once an answer may be due.
+"""Rows of small pushes. They are read into typed arrays, which Arrow can use without a copy, and staged together once
+an answer may be due.
 
-An event completes a match only if the last component of some query takes its type. Until the watermark passes such an
-event, or a deadline of a kernel, a small push has no answer, so its rows are checked and kept here. Everything that a
-push may raise is decided when its rows are added: input in any other form than the known schema's own goes the long
-way, which converts it or says what is wrong.
+An event can complete a match only if the last component of some query takes its type. Until the watermark passes such
+an event, or a deadline of a kernel, a small push has no answer, so its rows are only checked and kept here. All errors
+of a push are raised when its rows are added: input that does not have exactly the known schema is pushed in the general
+way, which converts it or reports what is wrong.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _DATA_BYTES_MAX = 1 << 30
 
 
 class GrowingRows:
-    """Rows of one schema. Readers write behind them; `keep` makes what was read part of them."""
+    """Rows of one schema. Readers write after the last row; `keep` adds what they have written."""
 
     def __init__(self, schema: pa.Schema, kinds: str, time: str | None, has_moments: bool) -> None:
         self.schema = schema
@@ -80,7 +80,8 @@ class GrowingRows:
 
     @classmethod
     def of(cls, schema: pa.Schema, time: str | None = None, *, has_moments: bool = False) -> GrowingRows | None:
-        """Empty rows; None if a column is of a type that cannot grow. `time` names the column with the ticks.
+        """An object without rows; None if a column has a type that is not supported. `time` names the column with the
+        ticks.
 
         >>> rows = GrowingRows.of(pa.schema({"ts": pa.int64(), "x": pa.string()}), "ts")
         >>> rows.read([{"ts": 1, "x": "a"}, {"ts": 2}], 2), rows.read([{"ts": "1"}], 1)
@@ -94,29 +95,30 @@ class GrowingRows:
 
     @property
     def ticks(self) -> np.ndarray:
-        """The times of the rows, and room behind them."""
+        """The times of the rows, and unused room after them."""
         ticks: np.ndarray = self.rows.numbers[self.places[self.time]]
         return ticks
 
     @property
     def moments(self) -> np.ndarray:
-        """What kernels compare instead: the ticks, or moments of `order=`; and room behind them."""
+        """The times that kernels compare: ticks, or moments if `order=` is used; and unused room after them."""
         moments: np.ndarray = self.rows.numbers[self.rows.memory[MOMENT]]
         return moments
 
     def compare(self, *, moments: bool) -> None:
-        """Whether kernels compare moments from now on, or ticks."""
+        """Set whether kernels compare moments or ticks from now on."""
         self.rows.memory[MOMENT] = self.moment_place if moments else self.rows.memory[TIME]
 
     # ── Taking rows in ─────────────────────────────────────────────────────────────────────────────
 
     def reserve(self, count: int) -> None:
-        """Make room for so many rows, with texts of usual length."""
+        """Make room for this many rows, with texts of usual length."""
         self._enlarge(max(_ROWS_FIRST, self.count + count), max(_DATA_FIRST, 16 * (self.count + count)))
 
     def read(self, events: Any, count: int) -> bool:
-        """Write a list of dictionaries or a record batch of the same schema behind the rows, unless a dictionary has
-        a value of another type or an unknown name."""
+        """Write a list of dictionaries, or a record batch of the same schema, after the rows. Returns False if a
+        dictionary has a value of another type or an unknown name.
+        """
         if self.count + count > self.rows.numbers.shape[1]:
             self._enlarge(2 * (self.count + count), self.rows.data.shape[1])
         is_list = isinstance(events, list)
@@ -135,29 +137,30 @@ class GrowingRows:
             self._enlarge(self.rows.valid.shape[1], 2 * self.rows.data.shape[1])
 
     def keep(self, count: int) -> None:
-        """Make rows that were read part of the rows."""
+        """Add the first `count` rows that were read last."""
         self.count += count
         self.rows.memory[COUNT] = self.count
 
     def has_nulls(self, column: int) -> bool:
-        """Whether a row may have a null in a column."""
+        """Whether a column may have a null in some row."""
         return bool(self.rows.memory[NULLS + column])
 
     @property
     def newest(self) -> int:
-        """The time of the newest row that was appended."""
+        """The time of the last row that was appended."""
         return int(self.rows.memory[NEWEST])
 
     def has_read(self, source: GrowingRows, columns: Sequence[int]) -> bool:
-        """Whether the last rows came from these columns of another one."""
+        """Whether the last rows came from these columns of `source`."""
         known = self._source
         return known is not None and known[0] is source and known[1] == columns
 
     def append(
         self, source: GrowingRows, columns: Sequence[int], chosen: np.ndarray, count: int, ticks: np.ndarray
     ) -> None:
-        """Append the first of the chosen rows of another one, whose columns have these numbers there. `ticks` are the
-        times of its rows."""
+        """Append the first `count` of some rows of `source`, reading its columns with these numbers. `ticks` are the
+        times of all its rows.
+        """
         if not self.has_read(source, columns):
             self._source = source, columns, _places(source, columns)
         assert self._source is not None
@@ -169,13 +172,13 @@ class GrowingRows:
         self.count += count
 
     def may_take(self, size: int) -> bool:
-        """Whether each column of texts may grow by so many bytes."""
+        """Whether each column of texts can grow by this many bytes."""
         if self.rows.data.shape[1] + size < _DATA_BYTES_MAX:
             return True
         return int(self.rows.offsets[:, self.count].max(initial=0)) + size < _DATA_BYTES_MAX
 
     def drop(self, count: int) -> None:
-        """Drop the first rows. Tables without a copy must not be in use."""
+        """Drop the first `count` rows. No table that `whole` returned may be in use."""
         if count == self.count:
             self.rows.memory[NULLS:] = 0
             self.rows.memory[COUNT] = 0
@@ -191,7 +194,7 @@ class GrowingRows:
     # ── Giving rows out ────────────────────────────────────────────────────────────────────────────
 
     def table(self, first: int, last: int) -> pa.Table:
-        """A copy of some rows."""
+        """A copy of the rows from `first` to `last` - 1."""
         arrays = []
         for column, type_ in enumerate(self.types):
             if pa.types.is_null(type_):
@@ -211,7 +214,9 @@ class GrowingRows:
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
     def whole(self) -> pa.Table:
-        """All rows. Columns in the layout of Arrow are not copied. Appending does not change the table."""
+        """All rows as a table. Columns in Arrow's layout are not copied. Appending rows later does not change the
+        table.
+        """
         return pa.Table.from_arrays([self.column(column) for column in self.all_columns], schema=self.schema)
 
     def column(self, column: int) -> pa.Array:
@@ -237,7 +242,9 @@ class GrowingRows:
     def _conversion(
         self, column: int, type_: pa.DataType, values: np.ndarray, count: int, *, is_validity: bool = False
     ) -> np.ndarray:
-        """Values as Arrow stores them. Only those that have come since the last time are converted."""
+        """The values of a column as Arrow stores them. Only values that were added since the last call are
+        converted.
+        """
         if is_validity and not self.has_nulls(column):
             return values[:0]
         known, done = self._converted.get((column, is_validity), (np.empty(0, _stored(values[:0], type_).dtype), 0))
@@ -253,7 +260,7 @@ class GrowingRows:
 
 
 def table_of(events: list[Any], schema: pa.Schema, needed: Sequence[str | None]) -> pa.Table | None:
-    """Dictionaries as a table of a known schema; None if a value has another type, a name is unknown, or a needed
+    """Dictionaries as a table of a known schema. None if a value has another type, if a name is unknown, or if a needed
     column has a null.
 
     >>> table_of([{"ts": 1}, {"ts": 2, "x": 0.5}], pa.schema({"ts": pa.int64(), "x": pa.float64()}), ["ts"]).to_pylist()
@@ -271,7 +278,7 @@ def table_of(events: list[Any], schema: pa.Schema, needed: Sequence[str | None])
 
 
 def _places(source: GrowingRows, columns: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The places of some columns in another one: of numbers, of texts, and of all."""
+    """(indexes among columns of numbers, indexes among columns of texts, indexes among all columns) of some columns."""
     numbers = [source.places[column] for column in columns if not source.is_text[column]]
     texts = [source.places[column] for column in columns if source.is_text[column]]
     return np.array(numbers, np.int32), np.array(texts, np.int32), np.array(columns, np.int32)
@@ -282,7 +289,7 @@ _SMALL = (pa.string().id, pa.binary().id)
 
 
 def _kind_of_column(type_: pa.DataType) -> str | None:
-    """How a column of Arrow is read: see `read_batch`."""
+    """How `read_batch` reads a column of Arrow; None if it cannot."""
     if type_.id in _SMALL or type_.id in _LARGE:
         return "s" if type_.id in _SMALL else "S"
     if pa.types.is_null(type_):
@@ -293,7 +300,7 @@ def _kind_of_column(type_: pa.DataType) -> str | None:
 
 
 def _kind_of_values(type_: pa.DataType) -> str | None:
-    """How values of Python are read: see `read_dicts`."""
+    """How `read_dicts` reads values of Python; None if it cannot."""
     if pa.types.is_timestamp(type_) and type_.unit == "us":
         return "t"
     known = {pa.int64(): "q", pa.float64(): "d", pa.bool_(): "b", pa.string(): "s", pa.null(): "n"}
@@ -307,7 +314,7 @@ def _epoch(type_: pa.DataType) -> datetime | None:
 
 
 def _stored(values: np.ndarray, type_: pa.DataType) -> np.ndarray:
-    """Words, truths or offsets as Arrow stores them for a type."""
+    """Numbers, booleans or offsets as Arrow stores them for a type."""
     if pa.types.is_boolean(type_):
         return np.packbits(values.astype(bool), bitorder="little")
     if type_.id in _SMALL or type_.id in _LARGE:
@@ -326,7 +333,7 @@ _LOOKED_AT_MAX = 16
 
 
 def _never_fails(type_: pa.DataType) -> bool:
-    """Whether every value of a type can be computed with."""
+    """Whether every value of a type can be computed with, so that no push can fail because of one."""
     tests = (
         pa.types.is_signed_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_string,
         pa.types.is_large_string, pa.types.is_date32, pa.types.is_null,
@@ -335,8 +342,9 @@ def _never_fails(type_: pa.DataType) -> bool:
 
 
 class SmallBatch:
-    """Some rows of small pushes, which are read at once, or copied to a table. Events up to the tick `until` are
-    matched before any other event comes."""
+    """Some rows of small pushes, which stagers read in place or copy to a table. Events up to tick `until` are matched
+    before any other event comes.
+    """
 
     def __init__(self, source: GrowingRows, first: int, last: int, until: int) -> None:
         self.source = source
@@ -360,9 +368,9 @@ class SmallBatch:
 
 
 class Inbox:
-    """Rows of the known schema that are not staged yet, in the order in which they came.
+    """Rows of the known schema that are not staged yet, in order of arrival.
 
-    `completing` are the types of events that may complete a match, None where all may.
+    `completing` are the types of events that may complete a match; None if all types may.
     """
 
     def __init__(self, layout: Layout, completing: Collection[str] | None, *, gathers: bool) -> None:
@@ -394,18 +402,21 @@ class Inbox:
 
     @property
     def rows(self) -> int:
-        """How many rows are gathered."""
+        """The number of rows in the inbox."""
         return 0 if self._read is None else self._read.count
 
     def would_overflow(self, count: int) -> bool:
-        """Whether so many more rows may pass a limit that the gathered ones, once read, would make room for."""
+        """Whether this many more rows could exceed a limit that would not be exceeded if the rows in the inbox were
+        read first.
+        """
         return self._is_behind and self.rows + count > self._room
 
     # ── Taking rows in ─────────────────────────────────────────────────────────────────────────────
 
     def add(self, events: Any, watermark: int, number: Callable[[GrowingRows, int], bool] | None) -> bool:
-        """Take a push in, unless it has to go the long way: other types, unknown columns, late or no events. `number`
-        gives the rows that were read their moments, unless that has to be done the long way."""
+        """Add a push. Returns False if it must be pushed in the general way, because of other types, unknown columns,
+        late events or no events. `number` gives the rows their moments, and returns False if it cannot.
+        """
         read = self._read
         if read is None:
             return False
@@ -454,7 +465,9 @@ class Inbox:
     # ── Giving rows out ────────────────────────────────────────────────────────────────────────────
 
     def waits(self, watermark: int) -> bool:
-        """Whether rows are gathered and none of them, nor anything held, gives an answer at a watermark."""
+        """Whether the inbox has rows, and neither they nor anything else that is held give an answer at this
+        watermark.
+        """
         self._is_behind = (
             0 < self.rows <= min(self._room, _ROWS_MAX)
             and self._unknown_until == EARLIEST
@@ -465,30 +478,33 @@ class Inbox:
         return self._is_behind
 
     def ready(self, until: int) -> SmallBatch:
-        """The rows to stage before all events up to a tick are matched: those up to that tick, if the others came after
-        them and pass no limit, or all. An event that is not ready would be held, and moved once more."""
+        """The rows to stage before all events up to tick `until` are matched. These are the rows up to that tick, if
+        all other rows come after them and exceed no limit; otherwise all rows. A row after the tick would have to be
+        held and moved again.
+        """
         read = self._read
         assert read is not None
         last = read.count if read.count > self._held_room else int(leading(read.rows, until))
         return SmallBatch(read, 0, last, until)
 
     def all(self, until: int = EARLIEST) -> SmallBatch:
-        """All rows, to stage before other events."""
+        """All rows, to be staged before other events."""
         read = self._read
         assert read is not None
         return SmallBatch(read, 0, read.count, until)
 
     def taken(self, batch: SmallBatch) -> None:
-        """A batch of `ready` is staged."""
+        """Remove the rows of a batch that `ready` returned and that is now staged."""
         batch.source.drop(batch.last)
 
     def staged(self, newest: int) -> None:
-        """Other rows were staged, up to a tick."""
+        """Note that other rows, up to tick `newest`, were staged."""
         self._unknown_until = max(self._unknown_until, newest)
 
     def passed(self, watermark: int, deadline: int, room: int, held_room: int) -> None:
-        """Everything up to a watermark is answered. `deadline` is when a kernel gives rows by time alone, `room` how
-        many events may come, and `held_room` how many may be held, before a limit must be checked."""
+        """Note that everything up to a watermark is answered. `deadline` is the tick at which a kernel has rows without
+        a further event. Before a limit must be checked, `room` events may come and `held_room` events may be held.
+        """
         due = self._due
         while due and due[0] <= watermark:
             heappop(due)

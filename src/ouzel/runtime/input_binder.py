@@ -1,7 +1,7 @@
-"""Binds queries to the schema of their input, and turns each batch into one wide table of that schema.
+"""Binds queries to the schema of their input, and converts each batch to one wide table of that schema.
 
-The schema is the one given as `schema=`, or that of the first batch. A column that has only nulls in the first batch
-has no type: a later value in it is an error if a query reads the column, and is left out otherwise.
+The schema is given by `schema=`, or taken from the first batch. A column that has only nulls in the first batch has no
+type. A later value in such a column is an error if a query reads the column; otherwise it is dropped.
 
 A sample of the first batch gives the planner its statistics.
 """
@@ -38,9 +38,10 @@ _SAMPLE_ROWS = 20_000
 
 
 def key_statistics(queries: Sequence[BoundQuery], table: pa.Table, layout: Layout) -> Statistics:
-    """Distinct values of the attributes of equivalence tests and the rate of events, for a query with several tests.
+    """Statistics for queries with several equivalence tests: how many distinct values their attributes have, and the
+    rate of events.
 
-    Taken from the first rows of the first batch: a bad choice makes a plan slower, never wrong.
+    They are taken from the first rows of the first batch. Bad statistics make a plan slower, never wrong.
     """
     paths = {test.path for query in queries if len(query.equivalences) > 1 for test in query.equivalences}
     distinct = {}
@@ -59,8 +60,7 @@ def key_statistics(queries: Sequence[BoundQuery], table: pa.Table, layout: Layou
 
 
 def _rates(queries: Sequence[BoundQuery], table: pa.Table, layout: Layout) -> dict[str, float]:
-    """Each type's share of all events, for aggregates: their counters depend on how rare first events are, and on what
-    several of them have in common."""
+    """The share of all events that each type has; empty unless several aggregates might be counted together."""
     if layout.type is None or not table.num_rows or not any(query.aggregates for query in queries):
         return {}
     sample = table.column(layout.type).slice(0, _SAMPLE_ROWS)
@@ -73,7 +73,7 @@ Schemas: TypeAlias = dict[str | None, Any]  # by event type; None: all types
 
 
 class InputBinder:
-    """Binds queries to the schema of their input, and batches to that schema."""
+    """Binds queries to the schema of their input, and converts batches to that schema."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class InputBinder:
         return list(self._queries)
 
     def check(self, *, streaming: bool) -> None:
-        """Report mistakes of the queries before any event is seen."""
+        """Raise the errors of queries before any event is seen."""
         check_rules(self._options.get("rules_off", ()))
         key_strategy_of(self._options.get("hints"))
         for query in bind_all(self._queries, lambda query: Catalog(), streaming=streaming):
@@ -125,8 +125,9 @@ class InputBinder:
         return self.wide(inputs)
 
     def read(self, events: Any) -> Inputs | None:
-        """A batch, or one for each event type, as Arrow with readable times; None for an empty batch before the columns
-        are known."""
+        """A batch, or one for each event type, as Arrow tables whose times are readable. None for an empty batch before
+        the columns are known.
+        """
         if not isinstance(events, Mapping):
             known = None if self._program is None else self._program.layout.schema
             events = _listed(events)
@@ -141,7 +142,7 @@ class InputBinder:
         return {name: self._readable(one, self._schemas.get(name)) for name, one in events.items()}
 
     def wide(self, inputs: Inputs) -> pa.Table:
-        """The batches of `read` as one wide table."""
+        """Batches that `read` returned, as one wide table."""
         if self._program is None:
             self._bind(_schemas_of(inputs))
         if not self._is_sampled:
@@ -169,7 +170,7 @@ class InputBinder:
         self._schemas, self._program = schemas, program
 
     def _sample(self, first: Inputs) -> None:
-        """Let the first events decide which column of a key partitions best."""
+        """Take statistics from the first events, which decide which column of a key partitions best."""
         if isinstance(first, pa.Table):
             asked = self.program.statistics.key_strategy
             statistics = key_statistics(self.program.queries, first, self.program.layout)
@@ -177,7 +178,7 @@ class InputBinder:
         self._is_sampled = True
 
     def _without_untyped(self, table: pa.Table, event_type: str | None) -> pa.Table:
-        """The table with nulls in the columns that have no type and that no query reads."""
+        """The table with nulls in columns that have no type, if no query reads them."""
         layout = self.program.layout
         for place, column in enumerate(table.schema):
             wide = layout.column(event_type, column.name)
@@ -197,7 +198,7 @@ class InputBinder:
 
 
 def _listed(events: Any) -> Any:
-    """An iterator as a list, which can be inspected before it is read."""
+    """An iterator as a list, so that it can be inspected before it is read. Other inputs stay as they are."""
     return list(events) if isinstance(events, Iterator) and is_rows(events) else events
 
 
@@ -213,7 +214,7 @@ def _schemas_of(inputs: Inputs) -> Schemas:
 
 
 def _given_schemas(given: pa.Schema | Mapping[str, pa.Schema], time: str) -> Schemas:
-    """The schemas of batches, from those that a user gave."""
+    """The schemas of batches, from `schema=`."""
     schemas: Mapping[Any, Any] = given if isinstance(given, Mapping) else {None: given}
     found: Schemas = {}
     for event_type, schema in schemas.items():

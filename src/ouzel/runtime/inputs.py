@@ -1,9 +1,9 @@
-"""Events from any source as Arrow tables: Arrow itself, polars, DuckDB, pandas, dictionaries, files.
+"""Converts events from any source to Arrow tables: Arrow itself, polars, DuckDB, pandas, dictionaries, files.
 
-Only the time column is interpreted here; `layout` decides what the other columns mean.
+Only the time column is interpreted here. The meaning of the other columns is in `layout`.
 
-If a file cannot be read, the error names the file, the line, and what to do. Arrow's readers count rows, some of them
-within a block of a megabyte, so this code finds the line.
+If a file cannot be read, the error names the file, the line, and what to do. This code finds the line itself, because
+Arrow's readers count rows, and some of them only within a block of a megabyte.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SHOWN_CHARACTERS = 80
 
 
 def parse_error(path: Path, kind: str, error: Exception) -> InputError:
-    """The message for an error of Arrow; `path` is a file, or a folder of files of this kind."""
+    """The error for a file, or a folder of files, that Arrow cannot read."""
     where: Callable[[Path, str], str | None] | None = {"csv": _in_csv, "json": _in_json}.get(kind)
     files = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
     if where is not None:
@@ -44,7 +44,7 @@ def parse_error(path: Path, kind: str, error: Exception) -> InputError:
 
 
 def ragged(values: int, columns: int, row: str) -> str:
-    """A row with too few or too many values."""
+    """The message for a row with too few or too many values."""
     many = "value" if values == 1 else "values"
     return (
         f"{values} {many} where the header names {columns} columns: {shown(row)}; "
@@ -53,7 +53,7 @@ def ragged(values: int, columns: int, row: str) -> str:
 
 
 def shown(line: str) -> str:
-    """A line of a file, cut if it is very long."""
+    """A line of a file, cut off if it is very long."""
     text = line.strip()
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
 
@@ -79,7 +79,7 @@ def _in_csv(file: Path, said: str) -> str | None:
 
 
 def _records(file: Path) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a CSV file, each with the line on which it ends."""
+    """The rows of a CSV file, each with the number of its last line."""
     with file.open(encoding="utf-8-sig", errors="replace", newline="") as opened:
         reader = csv.reader(opened)
         try:
@@ -115,7 +115,7 @@ def _in_json(file: Path, said: str) -> str | None:
 
 
 def _kind(value: object) -> str | None:
-    """The kind of a JSON value, in JSON's words; None for null."""
+    """The name that JSON has for the kind of a value; None for null."""
     if value is None:
         return None
     kinds = {bool: "boolean", int: "number", float: "number", str: "string", list: "list", dict: "object"}
@@ -190,7 +190,7 @@ def _table_of(events: Any) -> pa.Table:
 
 
 def check_inputs_by_type(events: Mapping[str, Any], time: str) -> None:
-    """Refuse one event, or columns, where a dictionary of inputs by event type is expected."""
+    """Raise an error if the dictionary is one event or holds columns. It should hold an input for each event type."""
     if time not in events:
         return
     if isinstance(events[time], list | tuple):
@@ -217,8 +217,9 @@ def is_rows(events: Any) -> bool:
 
 
 def with_missing_columns(table: pa.Table, known: pa.Schema, needed: Collection[str | None]) -> pa.Table:
-    """Rows from dictionaries may lack keys: add null columns for them, except for the columns that every event needs,
-    if there are rows."""
+    """Add null columns for names that no dictionary has. Columns that every event needs are added only to a table
+    without rows.
+    """
     for field in known:
         if field.name not in table.column_names and field.name not in needed:
             table = table.append_column(field.name, pa.nulls(table.num_rows, field.type))
@@ -251,7 +252,7 @@ def _read(path: Path) -> pa.Table:
 
 
 def _read_uri(uri: str) -> pa.Table:
-    """A file, folder or glob of any filesystem that pyarrow knows, such as s3:// or gs://."""
+    """The events in a file, folder or glob of any filesystem that pyarrow supports, such as s3:// or gs://."""
     import pyarrow.dataset as ds
     from pyarrow import fs
 
@@ -275,7 +276,7 @@ def _read_uri(uri: str) -> pa.Table:
 
 
 def _globbed(filesystem: Any, pattern: str) -> list[str]:
-    """The files of a filesystem that match a pattern with * or **."""
+    """The files that match a pattern with * or **."""
     from pyarrow import fs
 
     folder = pattern[: pattern.index("*")].rpartition("/")[0]
@@ -317,12 +318,12 @@ def _some_have_a_zone(values: list[Any]) -> bool:
 
 
 def no_columns() -> InputError:
-    """The error for an input without rows and columns, if columns are needed."""
+    """The error for an input without rows and without columns, where columns are needed."""
     return InputError("the input has no columns; an empty one is a table with columns and no rows")
 
 
 def with_readable_time(table: pa.Table, time: str) -> pa.Table:
-    """The table with its time column as an integer or a timestamp; strings are read as ISO 8601, dates as midnights."""
+    """The table with its time column as integers or timestamps. Texts are read as ISO 8601, and dates as midnights."""
     if not table.column_names:
         raise no_columns()
     if table.column_names.count(time) > 1:
@@ -379,7 +380,7 @@ def _parse_times(column: pa.ChunkedArray, time: str) -> pa.ChunkedArray:
 
 
 def check_no_null_time(column: pa.Array | pa.ChunkedArray, time: str) -> None:
-    """Refuse a null time; the error names the row."""
+    """Raise an error that names the row of a null time, if there is one."""
     if column.null_count:
         row = pc.index(pc.is_null(column), True).as_py()
         raise InputError(

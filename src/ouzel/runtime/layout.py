@@ -1,5 +1,6 @@
-"""What the columns of the input mean: the wide table with the events of all types, the catalog for the binder, and the
-columns that a plan reads."""
+"""The meaning of the input's columns: the wide table with the events of all types, the catalog for the binder, and the
+columns that a plan reads.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +40,11 @@ _NO_ROWS = np.zeros(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class MomentScale:
-    """Moments: one number for the time of an event and its place among the events of that time (`order=`).
+    """Converts between ticks and moments. A moment is one number for the time of an event and its place among the
+    events of that time (`order=`).
 
-    A tick has 2^bits moments, of which events use the first half. So a window of T ticks is `T * 2^bits - half`
-    moments, whatever the places of its first and last event are: kernels compare moments as they compare ticks.
+    A tick has 2^bits moments, of which events use the first half. So a window of T ticks is `T * 2^bits - half` moments
+    for all places of its first and last event, and kernels can compare moments just like ticks.
     """
 
     bits: int
@@ -50,11 +52,13 @@ class MomentScale:
 
     @property
     def half(self) -> int:
-        """How many events with different places one tick may have."""
+        """The number of different places that events of one tick may have."""
         return 1 << (self.bits - 1)
 
     def moments(self, ticks: np.ndarray, rows: np.ndarray = _NO_ROWS, places: np.ndarray = _NO_ROWS) -> np.ndarray:
-        """The moments of events; all but some rows are at the first place of their ticks."""
+        """The moments of events with these ticks. The events in `rows` have the given `places`; all others have the
+        first place of their tick.
+        """
         if len(places) and int(places.max()) >= self.half:
             raise InputError(
                 f"the columns of order= must have at most {self.half:,} different values at one time here, and one "
@@ -76,7 +80,7 @@ class MomentScale:
         return (moments >> self.bits) + self.base
 
     def window(self, ticks: int) -> int:
-        """A window of ticks, in moments."""
+        """The number of moments of a window of `ticks` ticks."""
         reach = 1 << (62 - self.bits)
         return (min(ticks, reach) << self.bits) - self.half
 
@@ -93,16 +97,16 @@ class MomentScale:
         return NEVER if distance < -reach else (distance + 1 << self.bits) - 1
 
     def after_events(self, moments: np.ndarray) -> np.ndarray:
-        """The last moment that an event may have, in the ticks of some moments."""
+        """For each moment, the last moment that an event of its tick may have."""
         return (moments >> self.bits << self.bits) + (self.half - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the events of a stream are in one wide table.
+    """Where a wide table has the events of a stream.
 
-    `type` is the column that names the event type, or None if every event has `only_type`. `physical` maps (event type,
-    attribute) to the wide column if that has another name than the attribute.
+    `type` is the column that names the event type; None if every event has the type `only_type`. `physical` maps (event
+    type, attribute) to a wide column, for attributes whose column has another name.
     """
 
     schema: pa.Schema
@@ -120,11 +124,11 @@ class Layout:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether something orders the events of one time."""
+        """Whether `order=` orders the events of one time."""
         return bool(self.order) or self.by_arrival
 
     def ticks(self, moments: np.ndarray) -> np.ndarray:
-        """The ticks of moments; of ticks themselves if there is no scale."""
+        """The ticks of moments. Without a scale these are ticks already."""
         return moments if self.scale is None else self.scale.ticks(moments)
 
     def column(self, event_type: str | None, attribute: str) -> str:
@@ -160,7 +164,7 @@ def layout_of_table(
 
 
 def _names_types(kind: pa.DataType) -> bool:
-    """Whether values of a type can be read as names of event types."""
+    """Whether values of an Arrow type can be names of event types."""
     has_no_text = (pa.types.is_nested, pa.types.is_interval, pa.types.is_duration, pa.types.is_fixed_size_binary)
     if any(test(kind) for test in has_no_text) or isinstance(kind, pa.BaseExtensionType):
         return False
@@ -170,7 +174,8 @@ def _names_types(kind: pa.DataType) -> bool:
 def layout_of_inputs(schemas: Mapping[str, pa.Schema], *, time: str, order: Order = ()) -> Layout:
     """The layout of several tables, one per event type, combined into one wide table.
 
-    Columns of one name and type share a wide column; if types differ, each event type has its own.
+    Columns with the same name and type share a wide column. If their types differ, each event type has a column of its
+    own.
     """
     if order == ARRIVAL:
         raise InputError(
@@ -199,7 +204,7 @@ def layout_of_inputs(schemas: Mapping[str, pa.Schema], *, time: str, order: Orde
 
 
 def _finer_time(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type that holds times of both: the finer unit, the wider integer. None if they are different clocks."""
+    """A type for times of both types: the finer unit or the wider integer. None if they cannot be compared."""
     if pa.types.is_timestamp(left) and pa.types.is_timestamp(right) and left.tz == right.tz:
         units = ("s", "ms", "us", "ns")
         return left if units.index(left.unit) > units.index(right.unit) else right
@@ -207,8 +212,9 @@ def _finer_time(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 def end_type(layout: Layout, query: BoundQuery) -> pa.DataType:
-    """The type of `end`: that of the input's times, unless a match that ends with its window may end between two of
-    them."""
+    """The type of `end`: that of the input's times, or one with a finer unit if a match can end with its window,
+    between two such times.
+    """
     time = layout.schema.field(layout.time).type
     by_window = query.ends_with_window or query.emit_on_change
     if by_window and pa.types.is_timestamp(time) and time.unit in ("s", "ms"):
@@ -223,9 +229,10 @@ def catalog_of(
     declared: Mapping[str, Any] | None = None,
     time_unit: str | None = None,
 ) -> Catalog:
-    """What the binder needs to know about the input.
+    """The binder's knowledge about the input.
 
-    `schemas` are those of several inputs by event type; `declared` lists the columns of each type.
+    `schemas` has a schema for each event type, if there are several inputs. `declared` lists the columns of each
+    type.
     """
     if schemas is not None:
         return catalog_for(declared, tables=schemas, time=layout.time, time_unit=time_unit)
@@ -238,7 +245,7 @@ def catalog_of(
 
 
 def widen(inputs: Mapping[str, pa.Table], layout: Layout) -> pa.Table:
-    """Several inputs, by event type, as one wide table."""
+    """Inputs with one event type each, as one wide table."""
     parts = []
     for event_type, table in inputs.items():
         columns = {}
@@ -271,7 +278,9 @@ def _untyped(column: str, given: pa.DataType) -> InputError:
 
 
 def conform(table: pa.Table, layout: Layout) -> pa.Table:
-    """A later batch in the types of the first: columns may have another order, extra ones are dropped."""
+    """A later batch with the columns and types of the first one. Columns may come in another order, and extra columns
+    are dropped.
+    """
     if table.schema.equals(layout.schema):
         return table
     columns = []
@@ -299,7 +308,9 @@ def conform(table: pa.Table, layout: Layout) -> pa.Table:
 
 
 def _check_same_clock(known: pa.Field, given: pa.DataType) -> None:
-    """Refuse another kind of time: Arrow would read numbers as microseconds, and times without a zone as UTC."""
+    """Raise an error if times are of another kind than before. Arrow would convert them: numbers as microseconds, and
+    times without a zone as UTC.
+    """
     moments = [pa.types.is_timestamp(one) for one in (known.type, given)]
     if moments[0] and moments[1] and (known.type.tz is None) != (given.tz is None):
         has, lacks = ("earlier batches", "this one") if known.type.tz else ("this batch", "earlier ones")
@@ -314,8 +325,9 @@ def _check_same_clock(known: pa.Field, given: pa.DataType) -> None:
 
 
 def ticks_of(table: pa.Table, layout: Layout) -> np.ndarray:
-    """Event times as int64 ticks: microseconds for timestamps (nanoseconds if their unit is that), otherwise the
-    number."""
+    """Event times as int64 ticks. For timestamps a tick is a microsecond, or a nanosecond if that is their unit.
+    Integers are ticks already.
+    """
     ticks = unchecked_ticks(table, layout)
     if len(ticks) and ticks.min() == NEVER:
         raise InputError(
@@ -326,7 +338,7 @@ def ticks_of(table: pa.Table, layout: Layout) -> np.ndarray:
 
 
 def unchecked_ticks(table: pa.Table, layout: Layout) -> np.ndarray:
-    """As `ticks_of`, but some may be NEVER."""
+    """Like `ticks_of`, but times may be NEVER."""
     column = table.column(layout.time)
     check_no_null_time(column, layout.time)
     array = one_array(column)
@@ -347,7 +359,7 @@ def unchecked_ticks(table: pa.Table, layout: Layout) -> np.ndarray:
 
 
 def tick_of(to: int | datetime, layout: Layout) -> int:
-    """The time that a user passes to advance(), as a tick."""
+    """A time that a user passes to advance(), as a tick."""
     time = layout.schema.field(layout.time).type
     if isinstance(to, int | np.integer) and not isinstance(to, bool) and abs(int(to)) < 2**63:
         return int(to)
@@ -364,7 +376,7 @@ def tick_of(to: int | datetime, layout: Layout) -> int:
 
 
 def columns_read(query: BoundQuery, layout: Layout, expressions: Iterable[Bound]) -> set[str]:
-    """The columns that expressions read; the type column if an answer depends on the event's type."""
+    """The columns that expressions read, including the type column if their values depend on the event's type."""
     found: set[str] = set()
     for expression in expressions:
         for part in walk(expression):
@@ -382,7 +394,7 @@ def columns_read(query: BoundQuery, layout: Layout, expressions: Iterable[Bound]
 
 
 def output_columns(plan: Plan, layout: Layout) -> set[str]:
-    """The columns that must be kept for the output and for predicates that are tested on complete matches."""
+    """The columns that must be kept for the output, and for predicates that are tested on complete matches."""
     query = plan.query
     if query.aggregates:
         named = [column.argument for column in query.aggregates if column.argument is not None]
@@ -406,7 +418,7 @@ def output_columns(plan: Plan, layout: Layout) -> set[str]:
 
 
 def needed_columns(plan: Plan, layout: Layout) -> set[str]:
-    """Every column that the plan reads, anywhere."""
+    """All columns that a plan reads."""
     conjuncts = [c for group in (*plan.roles.values(), *plan.forbidding.values()) for c in group]
     conjuncts += plan.query.conjuncts
     expressions = [comparison for conjunct in conjuncts for comparison in conjunct.comparisons]
@@ -417,15 +429,16 @@ def needed_columns(plan: Plan, layout: Layout) -> set[str]:
 
 
 def columns_of_rows(pattern: BoundRowPattern, layout: Layout) -> set[str]:
-    """Every column that a row pattern reads; all of them if it writes all rows of a match."""
+    """All columns that a row pattern reads. With ALL ROWS PER MATCH, these are all columns of the input."""
     if pattern.output is not Rows.ONE:
         return set(layout.schema.names)
     return {layout.time, *pattern.columns}
 
 
 def tie_break_columns(plan: Plan, layout: Layout) -> list[str]:
-    """The tie-break columns of simultaneous events, after the order= columns: the type, then those that the query uses,
-    by attribute name."""
+    """The columns that order simultaneous events after the order= columns: the type, then the columns that the query
+    reads, by attribute name.
+    """
     used = set(layout.schema.names)
     if plan.query.returns is not None:
         used &= _used(plan.query, layout)
@@ -436,7 +449,7 @@ def tie_break_columns(plan: Plan, layout: Layout) -> list[str]:
 
 
 def _used(query: BoundQuery, layout: Layout) -> set[str]:
-    """The columns of RETURN and of WHERE."""
+    """The columns that RETURN and WHERE read."""
     expressions = [column.expression for column in query.returns or ()]
     expressions += [comparison for conjunct in query.conjuncts for comparison in conjunct.comparisons]
     expressions += [

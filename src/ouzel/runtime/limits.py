@@ -20,7 +20,7 @@ on_many_matches: ContextVar[Callable[[str, str], None] | None] = ContextVar("on_
 
 
 def report_many(query: str, what: str) -> None:
-    """Report a query that has many matches before it lists them."""
+    """Report a query with very many matches, before it lists them."""
     report = on_many_matches.get()
     if report is not None:
         report(query, what)
@@ -28,7 +28,9 @@ def report_many(query: str, what: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of the memory of each query. Exceeding one stops the query with an error that names it."""
+    """Limits of the memory that each query may use. A query that exceeds one stops with an error that names the
+    limit.
+    """
 
     max_matches_per_timestamp: int = 10_000_000
     max_partial_matches: int = 10_000_000
@@ -36,12 +38,15 @@ class Limits:
 
     @property
     def max_answer_events(self) -> int:
-        """How many events the matches of one call may have in total: a timestamp has few matches, but a long input has
-        many timestamps."""
+        """The largest total number of events in the matches of one call. The limit on matches of a timestamp does not
+        bound it, because a long input has many timestamps.
+        """
         return _ANSWER_EVENTS_MIN + _ANSWER_EVENTS_PER_MATCH * self.max_matches_per_timestamp
 
     def share(self, parts: int) -> Limits | None:
-        """Limits that the whole keeps if each of some parts keeps them; None if there is too little to share."""
+        """The limits of one of several parts. If all parts keep them, the whole keeps these limits. None if there is
+        too little to divide.
+        """
         # The events of all answers together have a part that does not depend on the limit.
         fixed = _ANSWER_EVENTS_MIN // _ANSWER_EVENTS_PER_MATCH
         matches = (self.max_matches_per_timestamp - (parts - 1) * fixed) // parts
@@ -49,12 +54,14 @@ class Limits:
         return Limits(matches, partial, buffered) if min(matches, partial, buffered) >= 1 else None
 
     def check_answer(self, query: str, events: int) -> None:
-        """Refuse an answer whose matches have too many events in total, before it is built."""
+        """Raise an error if the matches of an answer have too many events in total. Called before the answer is
+        built.
+        """
         if events > self.max_answer_events:
             raise self.answer_error(query)
 
     def answer_error(self, query: str) -> LimitError:
-        """The error for an answer whose matches have too many events in total."""
+        """The error for matches that have too many events in total."""
         return LimitError(
             f"the matches of query '{query}' that one call returns have more than {self.max_answer_events:,} "
             f"events together, the most that max_matches_per_timestamp={self.max_matches_per_timestamp:,} allows; "
@@ -63,7 +70,9 @@ class Limits:
         )
 
     def check_held(self, queries: Sequence[str], held: int, *, of_keys: str = "", advice: str = _ADVICE) -> None:
-        """Refuse to hold more events than the queries that are answered together may hold, each as many as alone."""
+        """Raise an error if more events are held than the queries that share an operator may hold, which is the sum of
+        their limits.
+        """
         most = self.max_buffered_events * len(queries)
         if held <= most:
             return
@@ -79,7 +88,9 @@ class Limits:
         )
 
     def check_keys(self, queries: str, keys: int) -> None:
-        """Refuse more keys than events may be held, if a query counts per key and keys never expire."""
+        """Raise an error if a query counts for each key, keys never expire, and there are more keys than events may be
+        held.
+        """
         if keys > self.max_buffered_events:
             raise LimitError(
                 f"{queries} keeps a count for each of {keys:,} keys, more than "
@@ -89,7 +100,7 @@ class Limits:
 
 
 def limits_of(given: Limits | Mapping[str, int] | None) -> Limits:
-    """A `Limits` object, from one or from a dictionary of the limits that differ from the defaults."""
+    """A `Limits` object, from one or from a dictionary of limits that differ from the defaults."""
     if given is None:
         return Limits()
     if not isinstance(given, Limits | Mapping):

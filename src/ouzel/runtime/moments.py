@@ -1,8 +1,8 @@
 """The order of simultaneous events (docs/semantics.md, "Total order" and "Stream order"): `Moments` holds events until
-their order is known, and numbers the events of each tick; `stream_order` orders those that a kernel reads.
+their order is known, and numbers the events of each tick. `stream_order` sorts the events that a kernel reads.
 
-Events wait until the watermark passes their tick. If nothing may come late (`at_once`), they are numbered as they come,
-and an event at or before the last one is late.
+Events wait until the watermark passes their tick. If no delay is allowed (`at_once`), they are numbered on arrival, and
+an event at or before the last one is late.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Ready(NamedTuple):
 
 
 class Moments:
-    """Events of one stream that wait for their order, and the last event that has one."""
+    """The events of one stream that wait for their order, and the last event that has been numbered."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -53,27 +53,27 @@ class Moments:
 
     @property
     def held(self) -> int:
-        """The number of events that wait."""
+        """The number of waiting events."""
         return sum(len(ticks) for _, ticks in self._held)
 
     @property
     def earliest(self) -> int | None:
-        """The tick of the earliest event that waits."""
+        """The tick of the earliest waiting event."""
         return min((int(ticks.min()) for _, ticks in self._held), default=None)
 
     @property
     def newest(self) -> tuple[int, int] | None:
-        """The tick and the place of the last numbered event, if events are numbered as they come."""
+        """The tick and the place of the last numbered event, if events are numbered on arrival."""
         return self._last if self.at_once else None
 
     def add(self, table: pa.Table, ticks: np.ndarray, *, zero_copy: bool) -> None:
-        """Take in events that are not late."""
+        """Add events that are not late."""
         if len(ticks):
             self._held.append((table, ticks))
             self._zero_copy = zero_copy
 
     def check_room(self, table: pa.Table, ticks: np.ndarray, scale: MomentScale) -> None:
-        """Raise an error, before they are taken in, if events have no moments."""
+        """Raise an error if events cannot have moments on this scale. Called before they are added."""
         if not len(ticks):
             return
         if self.at_once:
@@ -90,7 +90,7 @@ class Moments:
         scale.moments(ticks, *(() if has_room else self._places(table, ticks)))
 
     def is_late(self, table: pa.Table, ticks: np.ndarray) -> np.ndarray:
-        """Which events are at or before the last numbered one."""
+        """Which events are at or before the last numbered event."""
         if not self.at_once or self._last is None:
             return np.zeros(len(ticks), bool)
         late: np.ndarray = ticks < self._last[0]
@@ -104,7 +104,7 @@ class Moments:
 
     @property
     def last_row(self) -> pa.Table:
-        """The last event that has an order. Only its values of order= have a meaning."""
+        """The last numbered event. Only its values of order= are valid."""
         if isinstance(self._last_row, tuple):
             values = dict(zip(self._layout.order, self._last_row, strict=True))
             columns = [
@@ -117,8 +117,9 @@ class Moments:
         return self._last_row
 
     def number_read(self, scale: MomentScale | None, read: GrowingRows, count: int) -> bool:
-        """Give the next rows of small pushes their moments. False if this needs `add` and `take_ready`: events wait,
-        are out of order or late, or are ordered by other columns than integers without nulls."""
+        """Give the next rows of small pushes their moments. Returns False if `add` and `take_ready` must do it: because
+        events wait, or are out of order or late, or because order= has other columns than integers without nulls.
+        """
         if scale is None or not self.at_once or self._held:
             return False
         if self._small_order is None:
@@ -147,13 +148,15 @@ class Moments:
         return True
 
     def scale(self) -> MomentScale:
-        """A scale for the stream of the events that wait, and for what may follow them."""
+        """A scale for the waiting events and for events that may follow them."""
         ticks = np.concatenate([ticks for _, ticks in self._held])
         self._most_held = _most_of_one_tick(ticks)
         return _scale(ticks, self._most_held, self._layout)
 
     def take_ready(self, scale: MomentScale, until: int) -> Ready | None:
-        """The events at or before a tick, or all of them if they are numbered as they come."""
+        """The waiting events at or before tick `until`, numbered; all of them if events are numbered on arrival. None
+        if there are none.
+        """
         if not self._held:
             return None
         held = self._held
@@ -177,8 +180,9 @@ class Moments:
         return Ready(table, moments, self._zero_copy and len(held) == 1 and not left)
 
     def _places(self, table: pa.Table, ticks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Rows, and the place of each among the events of its tick; equal if they remain simultaneous. The other rows
-        are first."""
+        """(rows, places): the place of these rows among the events of their tick. Events that remain simultaneous have
+        the same place. Rows that are not listed have the first place.
+        """
         order = None if first_disorder(ticks) < 0 else stable_order(ticks)
         tied = ties(ticks if order is None else ticks[order])
         rows = tied.positions if order is None else order[tied.positions]
@@ -195,7 +199,7 @@ class Moments:
         return rows, places
 
     def _ranks(self, table: pa.Table, rows: np.ndarray) -> list[np.ndarray]:
-        """Numbers in the order of the values of each column of order=."""
+        """For each column of order=, numbers in the order of its values."""
         found = []
         for name in self._layout.order:
             column = one_array(table.column(name))
@@ -246,7 +250,7 @@ def _scale(ticks: np.ndarray, most: int, layout: Layout) -> MomentScale:
 
 
 def moments_of(table: pa.Table, ticks: np.ndarray, layout: Layout) -> np.ndarray:
-    """Numbers that order the events of a whole input; the ticks themselves if nothing orders events of one time."""
+    """Moments of all events of an input; their ticks if nothing orders events of one time."""
     if not layout.is_ordered or not len(ticks):
         return ticks
     events = Moments(layout)
@@ -257,7 +261,7 @@ def moments_of(table: pa.Table, ticks: np.ndarray, layout: Layout) -> np.ndarray
 
 
 def _firsts(groups: np.ndarray) -> np.ndarray:
-    """For each member of ascending groups the place of the first of its group.
+    """For each member of ascending groups, the index of the first member of its group.
 
     >>> _firsts(np.array([0, 0, 1, 1, 1])).tolist()
     [0, 0, 2, 2, 2]
@@ -269,7 +273,7 @@ def _firsts(groups: np.ndarray) -> np.ndarray:
 
 
 def _dense(groups: np.ndarray, keys: list[np.ndarray]) -> np.ndarray:
-    """For each member of a group its place among the different keys of the group.
+    """For each member of a group, its rank among the different keys of the group.
 
     >>> _dense(np.array([0, 0, 0, 1]), [np.array([5, 2, 5, 9])]).tolist()
     [1, 0, 1, 0]
@@ -291,7 +295,7 @@ def _dense(groups: np.ndarray, keys: list[np.ndarray]) -> np.ndarray:
 
 
 def _is_sorted(keys: list[np.ndarray]) -> bool:
-    """Whether rows are in the order of some columns, one after the other."""
+    """Whether rows are sorted by some columns."""
     open_ = np.ones(len(keys[0]) - 1, bool)
     for key in keys:
         if (open_ & (key[1:] < key[:-1])).any():
@@ -303,11 +307,12 @@ def _is_sorted(keys: list[np.ndarray]) -> bool:
 def stream_order(
     end: np.ndarray, start: np.ndarray, plays: np.ndarray, table: pa.Table, table_rows: np.ndarray, order_columns: int
 ) -> np.ndarray | None:
-    """The places of events in stream order; None if they are already in it: start, the order= columns, events that may
-    fill a component before all others, then the tie-break columns, nulls first and NaN last.
+    """The indexes that sort events of one end in stream order; None if they are sorted. They are sorted by start, then
+    by the order= columns, then events that may fill a component before all others, then by the tie-break columns, with
+    nulls first and NaN last.
 
-    `table` has the order= columns and then the tie-break columns, for each event in row `table_rows`; `plays` says
-    which events may fill a component.
+    Row `table_rows[i]` of `table` has the order= columns of event i, and then its tie-break columns. `plays` says which
+    events may fill a component.
     """
     order = None if first_disorder(end) < 0 else stable_order(end)
     tied = ties(end if order is None else end[order])

@@ -31,7 +31,9 @@ from ouzel.runtime.values import empty_table
 
 
 class Answer(NamedTuple):
-    """Rows of a query, and their starts and ends in ticks. Operators may leave these out if no query reads the rows."""
+    """The rows of a query, with their starts and ends in ticks. If no query reads these rows, starts and ends may be
+    missing.
+    """
 
     table: pa.Table
     starts: np.ndarray
@@ -45,8 +47,9 @@ NOT_MEASURED = Measured(
 
 
 class Found(NamedTuple):
-    """What one part of a divided stream found, in the order of its rows: the tick of each row, the input row that
-    decides between equal ticks of different parts, and what the rows are made of."""
+    """The result of one part of a divided stream. For each row of the result: its tick, and the input row that orders
+    rows with equal ticks from different parts. Also what the rows are made from.
+    """
 
     ticks: np.ndarray
     ties: np.ndarray
@@ -54,7 +57,7 @@ class Found(NamedTuple):
 
 
 class Divisible(Protocol):
-    """An operator that can read the events of some keys only. The rows of all such parts are merged."""
+    """An operator that can read the events of only some keys. The rows of all such parts are merged."""
 
     schema: pa.Schema
 
@@ -64,17 +67,17 @@ class Divisible(Protocol):
     def stage(self, table: pa.Table, ticks: np.ndarray, *, zero_copy: bool = False) -> None: ...
 
     def search(self) -> Found:
-        """What all staged events complete. The operator is not used afterwards."""
+        """The result of all staged events. The operator cannot be used afterwards."""
 
     def rows_of(self, slices: Sequence[tuple[Any, int, int]], order: np.ndarray | None) -> pa.Table:
-        """The rows of several parts, in the given order. A slice is what a part found, from one row up to another."""
+        """Rows from several parts, in the given order. A slice is (what a part found, first row, last row + 1)."""
 
     def tie_ranks(self, table: pa.Table, ticks: np.ndarray, ties: np.ndarray) -> np.ndarray:
-        """The order of rows with the same tick."""
+        """Ranks of rows with the same tick."""
 
 
 class Operator(ABC):
-    """One or several queries over one stream, which read the events once."""
+    """The interface for running one or several queries over one stream, whose events are read once."""
 
     @property
     @abstractmethod
@@ -84,7 +87,7 @@ class Operator(ABC):
     @property
     @abstractmethod
     def next_deadline(self) -> int | None:
-        """The earliest tick at which time alone can complete something."""
+        """The earliest tick at which rows are due without a further event; None if there is none."""
 
     @property
     @abstractmethod
@@ -93,17 +96,17 @@ class Operator(ABC):
 
     @property
     def timer(self) -> int | None:
-        """The tick at which the kernel returns rows without any further event."""
+        """The tick at which the kernel returns rows even if no event comes; None if there is none."""
         return None
 
     @property
     def room(self) -> int:
-        """A lower bound of the events without an answer that may come before a limit must be checked."""
+        """A lower bound of the events that can be read without returning rows before a limit must be checked."""
         return 0
 
     @property
     def held_room(self) -> int:
-        """A lower bound of the events that may be held before a limit must be checked."""
+        """A lower bound of the events that can be held before a limit must be checked."""
         return self.room
 
     @property
@@ -112,21 +115,24 @@ class Operator(ABC):
         """The counters of the kernel."""
 
     def open_by_key(self, watermark: int) -> list[OpenKey] | None:
-        """The keys of events that may still be in a match; None if the operator does not separate events by key."""
+        """Each key that has events which may still be in a match; None if the operator does not divide events by
+        key.
+        """
         return None
 
     @abstractmethod
     def stage(self, table: pa.Table, ticks: np.ndarray, *, zero_copy: bool = False) -> None:
-        """Take in rows, in any order. `zero_copy`: keep the table instead of copying the needed rows."""
+        """Add rows, in any order. With `zero_copy`, keep the table; otherwise copy the rows that are needed."""
 
     def stage_small(self, batch: SmallBatch) -> None:
-        """Take in rows of small pushes, which are dropped afterwards."""
+        """Add rows of small pushes. They are not available after the call."""
         self.stage(batch.table, batch.ticks)
 
     @abstractmethod
     def advance(self, until: int) -> Mapping[str, Answer | OuzelError]:
-        """No event at or before `until` can come any more: return what that completes, or the error that stops a
-        query."""
+        """Read the events up to `until`: no earlier event can come any more. Returns, for each query, its rows or the
+        error that stops it.
+        """
 
     @abstractmethod
     def detach(self, query: str) -> None:
@@ -142,7 +148,7 @@ class Operator(ABC):
 
 
 class QueryOperator(Operator):
-    """An operator of one query."""
+    """The base class for operators of one query."""
 
     name: str
     schema: pa.Schema
@@ -158,30 +164,33 @@ class QueryOperator(Operator):
         return Answer(empty_table(self.schema), NO_TICKS, NO_TICKS)
 
     def advance(self, until: int) -> Mapping[str, Answer | OuzelError]:
-        """No event at or before `until` can come any more: return what that completes."""
+        """Read the events up to `until`: no earlier event can come any more. Returns the rows or the error that stops
+        the query.
+        """
         return {self.name: self.answer(until)}
 
     @abstractmethod
     def answer(self, until: int) -> Answer:
-        """What `advance` returns."""
+        """The rows that `advance` returns."""
 
     def detach(self, query: str) -> None:
-        """An operator of one query has no other query."""
+        """Raise an error, because there is no other query to continue with."""
         raise AssertionError("the last query of an operator is removed with it")
 
 
 class MatchOperator(QueryOperator):
-    """An operator that also gives matches as rows of tables."""
+    """An operator that can also return its matches as rows of tables."""
 
     @abstractmethod
     def matches(self, until: int) -> Sequence[Places | Matches]:
-        """What the events up to a tick complete, in place of `answer`."""
+        """The matches that events up to tick `until` complete. Called instead of `answer`."""
 
 
 class StreamOperator(QueryOperator, Generic[Events]):
-    """One query over one stream: a stager, a buffer and a kernel. The operator of an engine adds its kernel.
+    """The base class for one query over one stream, with a stager and a buffer. Subclasses add a kernel.
 
-    `texts` are the rows of `int_lanes` with codes or ranks of texts, each for one component or, with None, for all.
+    `texts` are the rows of `int_lanes` that hold codes or ranks of texts, each with its component; None if it is for
+    all components.
     """
 
     _stager: KeyStager
@@ -210,32 +219,32 @@ class StreamOperator(QueryOperator, Generic[Events]):
 
     @abstractmethod
     def _read(self, ready: Block[Events] | None, until: int) -> Answer:
-        """Make the ready events live, and return what they, or time alone, complete."""
+        """Make the ready events live, and return the rows that they complete or that time alone completes."""
 
     @abstractmethod
     def _rebase(self, dead: int, used: int) -> None:
-        """The first `dead` events are about to be evicted; `used` slots are in use."""
+        """Prepare for the eviction of the first `dead` events. `used` slots are in use."""
 
     @abstractmethod
     def _rekey(self, renamed: np.ndarray) -> None:
-        """Codes of keys have changed."""
+        """Replace keys by `renamed[key]`."""
 
     @property
     def stager(self) -> KeyStager:
-        """What turns rows into events."""
+        """The stager, which turns rows into events."""
         return self._stager
 
     # ── What a session asks ────────────────────────────────────────────────────────────────────────
 
     def stage(self, table: pa.Table, ticks: np.ndarray, *, zero_copy: bool = False) -> None:
-        """Take in rows, in any order. `zero_copy`: keep the table instead of copying the needed rows."""
+        """Add rows, in any order. With `zero_copy`, keep the table; otherwise copy the rows that are needed."""
         places, block = self._stager.stage(table, ticks)
         if block.count:
             self._buffer.add(block, places, table, ticks, zero_copy=zero_copy)
             self._check_held()
 
     def stage_small(self, batch: SmallBatch) -> None:
-        """Take in rows of small pushes: straight into the arrays of live events."""
+        """Add rows of small pushes, by writing their events directly into the arrays of live events."""
         buffer, small = self._buffer, self._stager.small(batch.source)
         if small is None or not buffer.takes_tail:
             return super().stage_small(batch)
@@ -259,19 +268,20 @@ class StreamOperator(QueryOperator, Generic[Events]):
     _sorts_small = True
 
     def _write_small(self, batch: SmallBatch, small: SmallStager, codes: np.ndarray, count: int, base: int) -> int:
-        """Write the chosen rows behind the live events; returns the slot behind them. `codes` are their keys, and they
-        are numbered from `base` on."""
+        """Write the first `count` chosen rows after the live events, with keys `codes` and row numbers from `base` on.
+        Returns the slot after them.
+        """
         raise AssertionError("the stager of this operator stages no small pushes")
 
     def _staged(self, end: np.ndarray) -> Staged:
-        """The arrays that small pushes are written to."""
+        """The arrays into which events of small pushes are written."""
         events: Any = self._buffer.events
         return Staged(
             end, events.key, self._buffer.rows, events.int_lanes, events.float_lanes, events.lane_flags, events.flagged
         )
 
     def _keep_rows(self, batch: SmallBatch, chosen: np.ndarray, count: int) -> int:
-        """Keep the first of the chosen rows of a small push; gives the number of the first."""
+        """Store the first `count` chosen rows of a small push. Returns the number of the first row."""
         source = batch.source
         if self._kept is None:
             self._kept = [source.schema.get_field_index(name) for name in self._buffer.columns]
@@ -282,13 +292,13 @@ class StreamOperator(QueryOperator, Generic[Events]):
             self._limits.check_held([self._query.name], self.held_events)
 
     def answer(self, until: int) -> Answer:
-        """Match the ready events and return what they complete."""
+        """The rows that the events up to `until` complete."""
         answer = self._read(self._buffer.take_ready(until), until)
         self._evict(until)
         return answer
 
     def _evict(self, until: int) -> None:
-        """Evict events that no future match can have, with their rows and unused codes."""
+        """Evict events that can be in no future match, with their rows and unused codes."""
         window = self._plan.window_ticks
         if window is None:
             return
@@ -304,7 +314,7 @@ class StreamOperator(QueryOperator, Generic[Events]):
         self._compact_texts()
 
     def _compact_texts(self) -> bool:
-        """Drop texts that no event has. Returns whether texts have other codes now."""
+        """Drop texts that no event has. Returns whether codes of texts have changed."""
         texts = self._stager.texts
         if not self._texts or not texts.is_sparse(len(self._texts) * self._buffer.entries):
             return False
@@ -316,7 +326,7 @@ class StreamOperator(QueryOperator, Generic[Events]):
         return True
 
     def _kernel_events(self) -> Events:
-        """The live events as the kernel reads them: texts that are compared by order have their current rank."""
+        """The live events as the kernel reads them. Texts that are compared by order have their current rank."""
         buffer = self._buffer
         if not self._ranked:
             return buffer.events
@@ -329,7 +339,7 @@ class StreamOperator(QueryOperator, Generic[Events]):
 
     @property
     def next_deadline(self) -> int | None:
-        """The earliest tick at which time alone can complete something."""
+        """The earliest tick at which rows are due without a further event; None if there is none."""
         ticks = (self._buffer.deadline, self.timer)
         return min((tick for tick in ticks if tick is not None), default=None)
 
@@ -340,17 +350,18 @@ class StreamOperator(QueryOperator, Generic[Events]):
 
     @property
     def room(self) -> int:
-        """A lower bound of the events without an answer that may come before a limit must be checked."""
+        """A lower bound of the events that can be read without returning rows before a limit must be checked."""
         return self._limits.max_buffered_events - self._buffer.entries
 
     @property
     def held_room(self) -> int:
-        """A lower bound of the events that may be held before a limit must be checked."""
+        """A lower bound of the events that can be held before a limit must be checked."""
         return self._limits.max_buffered_events - self._buffer.entries
 
     def open_by_key(self, watermark: int) -> list[OpenKey]:
-        """The keys of events that may still be in a match: their values, the number of events, the end of the
-        oldest."""
+        """Each key that has events which may still be in a match: its values, the number of events, and the end of the
+        oldest.
+        """
         return self._buffer.open_by_key(expiry_bound(watermark, self._plan.window_ticks), self._stager.keys)
 
     def dump(self, writer: Writer) -> dict[str, Any]:
@@ -364,7 +375,7 @@ class StreamOperator(QueryOperator, Generic[Events]):
 
 
 def _lanes_of(events: Any, lanes: list[tuple[int, int | None]]) -> list[tuple[np.ndarray, Any]]:
-    """Rows of `int_lanes`, and for each the places of its events."""
+    """Rows of `int_lanes`, each with the indexes of the events that have the lane."""
     return [
         (events.int_lanes[row], slice(None) if position is None else np.flatnonzero(events.component == position))
         for row, position in lanes
@@ -372,12 +383,12 @@ def _lanes_of(events: Any, lanes: list[tuple[int, int | None]]) -> list[tuple[np
 
 
 def lane_domains(lanes: Lanes) -> dict[tuple[int, int | None], Domain]:
-    """The domain of each row of `int_lanes`, for each component that has one."""
+    """The domain of values of each row of `int_lanes`, for each component that has the lane."""
     return {(row, place): spec.domain for place, specs in lanes.ints.items() for row, spec in enumerate(specs)}
 
 
 class InstanceOperator(StreamOperator[Instances]):
-    """An operator whose events are instances: one for each component that an event may fill."""
+    """The base class for operators whose events are instances: one for each component that an event may fill."""
 
     _stager: Stager
 
@@ -408,12 +419,14 @@ class InstanceOperator(StreamOperator[Instances]):
         return last
 
     def answer(self, until: int) -> Answer:
-        """Match the ready events and return what they complete."""
+        """The rows that the events up to `until` complete."""
         self._numbered = None
         return super().answer(until)
 
     def _fetch(self, slots: list[np.ndarray]) -> tuple[pa.Table, np.ndarray, list[np.ndarray]]:
-        """A table with the rows of matches, their event times, and for each component the places of its rows."""
+        """(table, ticks, places): a table with the rows of matches, the event times of its rows, and for each component
+        the rows of its events.
+        """
         buffer = self._buffer
         if buffer.store.is_whole and len(slots) * len(slots[0]) > buffer.count:
             # All live rows are in one table: number them once instead of once for each match.
@@ -435,10 +448,10 @@ def operators_for(
     partial: bool = False,
     together: Sequence[Sequence[str]] | None = None,
 ) -> list[Operator]:
-    """The operators of some queries over one stream, before their first event, in the order of their queries.
+    """The operators of some queries over one stream, in the order of the queries, before their first event.
 
-    `partial`: only a part of the stream is seen, and aggregates emit partial results, which are merged elsewhere.
-    `together` has the queries of each operator; without it, the engines decide which queries share one.
+    With `partial`, the operators see only a part of the stream, and aggregates emit partial results for the caller to
+    merge. `together` gives the queries of each operator. Without it, the engines decide which queries share one.
     """
     made: list[Operator] = []
     for engine, own in by_engine(plans):

@@ -1,4 +1,4 @@
-"""Transformation (SASE's TF operator): matches, as row numbers, to composite events, as an Arrow table."""
+"""Turns matches, given as row numbers, into composite events in an Arrow table (the TF operator of SASE)."""
 
 from __future__ import annotations
 
@@ -87,13 +87,13 @@ def output_schema(query: BoundQuery, layout: Layout) -> pa.Schema:
 
 
 def _variable_type(query: BoundQuery, layout: Layout, component: Component) -> pa.DataType:
-    """A struct for a single event, a list of structs for a Kleene variable."""
+    """The type of a returned variable: a struct for a single event, a list of structs for a Kleene variable."""
     one = pa.struct(_struct_fields(query, layout, component))
     return pa.list_(one) if component.kleene else one
 
 
 class Output:
-    """Makes composite events of matches: what every answer of a query has in common is worked out once."""
+    """Turns matches into composite events. What is the same for every answer of a query is computed once."""
 
     def __init__(self, query: BoundQuery, layout: Layout) -> None:
         self._query = query
@@ -113,8 +113,9 @@ class Output:
         self._small = self._small_answer()
 
     def _plain_columns(self) -> list[tuple[int, str]] | None:
-        """For each column of RETURN the positive component and the column of the input that it is; None if one is
-        computed."""
+        """For each column of RETURN, its positive component and its column of the input; None if some column is
+        computed.
+        """
         found = []
         for column in self._query.returns or ():
             quick = self._quick_column(column.expression)
@@ -124,7 +125,9 @@ class Output:
         return None if self._query.returns is None else found
 
     def _quick_column(self, expression: Bound) -> _QuickColumn | None:
-        """A column of RETURN that is a column of the input, of one event of each match, or a number of events."""
+        """How to read a column of RETURN that needs no evaluation: a column of the input for one event of each match,
+        or a number of events. None for other columns.
+        """
         places = {c.position: i for i, c in enumerate(self._query.positives)}
         if isinstance(expression, Length) or (isinstance(expression, Aggregation) and expression.operand is None):
             return _QuickColumn(places[expression.component], None, At.EVERY)
@@ -137,7 +140,7 @@ class Output:
         return _QuickColumn(places[expression.component], names.pop(), expression.at)
 
     def of_places(self, matches: Places) -> pa.Table:
-        """Composite events from matches with one event for each positive component."""
+        """The composite events of matches that have one event for each positive component."""
         if self.taken is not None:
             return self._of_columns(matches, self.taken)
         query = self._query
@@ -158,7 +161,7 @@ class Output:
         return pa.table(columns, schema=self.schema)
 
     def _of_columns(self, matches: Places, taken: Sequence[tuple[int, str]]) -> pa.Table:
-        """Composite events that are made of columns of the input."""
+        """The composite events of matches, if all columns of RETURN are columns of the input."""
         table, ticks, rows = matches.table, matches.ticks, matches.rows
         starts = gather(ticks, rows[0]) if matches.starts is None else matches.starts
         ends = gather(ticks, rows[-1]) if matches.ends is None else matches.ends
@@ -168,7 +171,9 @@ class Output:
         return pa.Table.from_arrays(columns, schema=self.schema)
 
     def _small_answer(self) -> SmallAnswer | None:
-        """How small answers are made; None if a column is computed, or a match ends later than its last event."""
+        """How the columns of small answers are read. None if a column is computed, or if a match may end later than its
+        last event.
+        """
         query = self._query
         ends_later = query.components[-1].negated or self._layout.start is not None
         if (
@@ -191,7 +196,7 @@ class Output:
         return made if made.writes_times else None
 
     def _pick(self, place: int, what: int) -> int:
-        """The number of a pick."""
+        """The number of a pick, which is added if it is new."""
         if what == LAST and not self._query.positives[place].kleene:
             what = FIRST
         if (place, what) not in self._picks:
@@ -201,15 +206,16 @@ class Output:
     def of_slots(
         self, growing: GrowingRows, base: int, numbers: np.ndarray, slots: np.ndarray, count: int
     ) -> pa.Table | None:
-        """As `of_places`, for rows of small pushes: see `SmallAnswer.batch`. None if that makes none, a column is
-        computed, or a match ends later than its last event."""
+        """Like `of_places`, for rows of small pushes; see `SmallAnswer.batch`. None if that returns None, if a column
+        is computed, or if a match may end later than its last event.
+        """
         made = None if self._small is None else self._small.batch(growing, base, numbers, slots, count)
         return None if made is None else pa.Table.from_batches([made], self.schema)
 
     def of_slot_lists(
         self, growing: GrowingRows, base: int, numbers: np.ndarray, slots: np.ndarray, lengths: np.ndarray
     ) -> pa.Table | None:
-        """The same for matches whose places have any number of events, `lengths[match, place]`."""
+        """Like `of_slots`, for matches with any number of events at a place, `lengths[match, place]`."""
         if self._small is None:
             return None
         picked = np.empty((len(self._picks), len(lengths)), np.int32)
@@ -221,7 +227,7 @@ class Output:
         return np.array(self._picks, np.int32)
 
     def of_matches(self, matches: AnyMatches) -> pa.Table:
-        """Composite events out of matches that may have Kleene variables."""
+        """The composite events of matches that may have Kleene variables."""
         query, schema, time = self._query, self.schema, self._time
         frame = MatchFrame(query, self._layout, matches, alike=self._alike)
         columns: list[pa.Array] = [
@@ -251,7 +257,7 @@ class Output:
         return pa.table(columns, schema=schema)
 
     def structs(self, frame: EventFrame, component: Component, type_: pa.StructType) -> pa.Array:
-        """The events of a component, a struct each."""
+        """The events of a component, as an array of structs."""
         if component.position not in self._attributes:
             self._attributes[component.position] = _attributes(self._query, self._layout, component)
         children = []
@@ -265,7 +271,7 @@ class Output:
         return pa.StructArray.from_arrays(children, fields=list(type_), mask=mask)
 
     def _repeat(self, text: str, count: int, wanted: pa.DataType) -> pa.Array:
-        """The same text so many times. Answers share its memory."""
+        """An array with the same text `count` times. Answers share its memory."""
         known = self._repeated.get(text)
         if known is None or len(known) < count:
             known = _constant_text(text, count, wanted)
@@ -275,7 +281,7 @@ class Output:
 
 
 class _QuickColumn(NamedTuple):
-    """A column of RETURN that is a column of the input; or, without a name, the number of events of a place."""
+    """A column of RETURN that is a column of the input or, if it has no name, the number of events at a place."""
 
     place: int  # among the positive components
     name: str | None
@@ -283,8 +289,9 @@ class _QuickColumn(NamedTuple):
 
 
 def _alike(query: BoundQuery, layout: Layout) -> frozenset[str]:
-    """The columns of equivalence tests: fetched once for all events of a match, which makes large answers much
-    cheaper."""
+    """The columns of equivalence tests. They are read only once for each match, which makes large answers much
+    cheaper.
+    """
     found = set()
     for test in query.equivalences:
         if len(test.path) > 1 or any(test.lacked_by.get(c.position) for c in query.positives):
@@ -308,7 +315,7 @@ def _struct_fields(query: BoundQuery, layout: Layout, component: Component) -> l
 
 
 def _attributes(query: BoundQuery, layout: Layout, component: Component) -> list[Attribute]:
-    """The attributes of a component's types, in column order; for ANY the union."""
+    """The attributes of a component's types, in column order. For ANY, the attributes of all its types."""
     catalog = query.catalog
     owners: dict[str, list[str]] = {}
     kinds: dict[str, Type] = {}
@@ -332,7 +339,7 @@ def _attributes(query: BoundQuery, layout: Layout, component: Component) -> list
 
 
 def attribute_type(query: BoundQuery, layout: Layout, attribute: Attribute) -> pa.DataType:
-    """The type in which an attribute comes in."""
+    """The type that an attribute has in the input."""
     types = query.types_of(attribute.component)
     owners = [t for t in types if attribute.present_in is None or t in attribute.present_in]
     columns = sorted({layout.column(owner, attribute.path[0]) for owner in owners})
@@ -385,7 +392,7 @@ def _constant_text(text: str, count: int, wanted: pa.DataType) -> pa.Array:
 
 
 class RawFrame(Frame, Protocol):
-    """A frame that also gives attributes in their input types."""
+    """A frame that also returns attributes in their input types."""
 
     def raw(self, reference: Attribute) -> pa.Array: ...
 
@@ -402,8 +409,9 @@ def returned(frame: RawFrame, expression: Bound, time: pa.DataType) -> pa.Array:
 
 @dataclass(frozen=True)
 class Places:
-    """Matches with one event for each positive component: for each component the rows of its events in `table`, match
-    by match. `starts` and `ends` are None if they are the times of the first and last events."""
+    """Matches with one event for each positive component. `rows[component]` has the row in `table` of its event in each
+    match. `starts` and `ends` are None if they are the times of the first and last events.
+    """
 
     table: pa.Table
     ticks: np.ndarray
@@ -417,17 +425,19 @@ class Places:
 
     @property
     def listed(self) -> tuple[np.ndarray, np.ndarray]:
-        """How many events each match has at each place, and their rows side by side."""
+        """(lengths, rows): the number of events of each match at each place, and the rows of all events match by
+        match.
+        """
         rows = np.stack(self.rows, axis=1)
         return np.ones(rows.shape, np.int32), rows.reshape(-1)
 
     def picked(self, order: np.ndarray) -> Places:
-        """Some matches, in a given order."""
+        """The matches with these indexes, in this order."""
         starts, ends = (None if ticks is None else ticks[order] for ticks in (self.starts, self.ends))
         return replace(self, rows=[rows[order] for rows in self.rows], starts=starts, ends=ends)
 
     def moved(self, base: int) -> Places:
-        """The same rows, where a table begins at row `base` of another."""
+        """The same matches after their table has become part of another one, where it begins at row `base`."""
         return replace(self, rows=[rows + np.int32(base) for rows in self.rows])
 
     def all_rows(self, place: int) -> np.ndarray:
@@ -439,8 +449,9 @@ class Places:
 
 @dataclass(frozen=True)
 class Matches:
-    """Matches as rows of a table. `lengths[match, place]` is the number of events of each positive component; `rows`
-    are their row numbers in `table`, match by match and place by place."""
+    """Matches as rows of a table. `lengths[match, place]` is the number of events of a positive component. `rows` are
+    the row numbers of all events in `table`, match by match and place by place.
+    """
 
     table: pa.Table
     ticks: np.ndarray
@@ -454,40 +465,42 @@ class Matches:
         return len(self.starts)
 
     def picked(self, order: np.ndarray) -> Matches:
-        """Some matches, in a given order."""
+        """The matches with these indexes, in this order."""
         _, rows = picked_lists(self.bounds, self.rows, order)
         return replace(self, lengths=self.lengths[order], rows=rows, starts=self.starts[order], ends=self.ends[order])
 
     @cached_property
     def _side_by_side(self) -> np.ndarray | None:
-        """The rows as [match, place], if each place has one event."""
+        """The rows as an array [match, place], if each place has one event; otherwise None."""
         return self.rows.reshape(self.lengths.shape) if self.rows.size == self.lengths.size else None
 
     def moved(self, base: int) -> Matches:
-        """The same rows, where a table begins at row `base` of another."""
+        """The same matches after their table has become part of another one, where it begins at row `base`."""
         return replace(self, rows=self.rows + np.int32(base))
 
     @property
     def listed(self) -> tuple[np.ndarray, np.ndarray]:
-        """How many events each match has at each place, and their rows side by side."""
+        """(lengths, rows): the number of events of each match at each place, and the rows of all events match by
+        match.
+        """
         return self.lengths, self.rows
 
     @property
     def bounds(self) -> np.ndarray:
-        """Where the events of each match begin in `rows`, and where the last ones end."""
+        """Where the events of each match begin in `rows`, and the total number of events."""
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths.sum(axis=1, dtype=np.int64))])
 
     @cached_property
     def firsts(self) -> np.ndarray:
-        """Where the events of each place of each match begin in `rows`, and where the last ones end."""
+        """Where the events of each place of each match begin in `rows`, and the total number of events."""
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths, dtype=np.int64)])
 
     def counts(self, place: int) -> np.ndarray:
-        """How many events each match has at a place."""
+        """The number of events of each match at a place."""
         return self.lengths[:, place].astype(np.int64)
 
     def offsets(self, place: int) -> np.ndarray:
-        """Where the events of a place begin, match by match, in an array with only that place."""
+        """Where the events of each match begin in `all_rows(place)`."""
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths[:, place], dtype=np.int64)])
 
     def all_rows(self, place: int) -> np.ndarray:
@@ -513,7 +526,7 @@ class Matches:
 
 
 def picked_lists(offsets: np.ndarray, values: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Some lists, in a given order, as offsets and values.
+    """The lists with some indexes, in this order, as offsets and values.
 
     >>> offsets, values = picked_lists(np.array([0, 2, 2, 3]), np.array([7, 8, 9]), np.array([2, 0]))
     >>> offsets.tolist(), values.tolist()
@@ -528,7 +541,9 @@ def picked_lists(offsets: np.ndarray, values: np.ndarray, order: np.ndarray) -> 
 
 
 def joined_matches(slices: Sequence[tuple[Matches, int, int]]) -> Matches:
-    """The matches of slices of several ones of the same table, each from one match to another."""
+    """The matches of several slices, concatenated. A slice is (matches, first, last + 1), and all are rows of one
+    table.
+    """
     parts = []
     for matches, first, last in slices:
         # The first events of all places of a match, one after the other.
@@ -574,9 +589,10 @@ class MatchesByPlace:
 
 
 class UnitedMatches:
-    """The matches of several readings. A place has one row for each match, -1 if it has no event there; or, for a
-    repetition, the offsets and rows of a list for each match. `common` is a place at which every match has an event,
-    None if there is none."""
+    """The matches of several readings. A place has one row for each match; -1 if the match has no event there. For a
+    repetition it has the offsets and rows of a list for each match. `common` is a place at which every match has an
+    event; None if there is none.
+    """
 
     def __init__(
         self,
@@ -599,7 +615,7 @@ class UnitedMatches:
         return len(self.starts)
 
     def picked(self, order: np.ndarray) -> UnitedMatches:
-        """Some matches, in a given order."""
+        """The matches with these indexes, in this order."""
         places = [
             picked_lists(*rows, order) if isinstance(rows, tuple) else gather(rows, order) for rows in self.places
         ]
@@ -607,7 +623,7 @@ class UnitedMatches:
         return UnitedMatches(self.table, self.ticks, places, starts, ends, self.common)
 
     def absent(self, place: int) -> np.ndarray | None:
-        """The matches without an event at a place; None if there are none."""
+        """Which matches have no event at a place; None if all have one."""
         rows = self.places[place]
         found: np.ndarray = rows < 0 if isinstance(rows, np.ndarray) else self.counts(place) == 0
         return found if found.any() else None
@@ -635,12 +651,12 @@ class UnitedMatches:
         return self._rows_of(rows) if isinstance(rows, np.ndarray) else _rows_at(rows[1], rows[0][1:] - 1)
 
     def _rows_of(self, rows: np.ndarray) -> np.ndarray:
-        """The rows of a place; the first row of the table for a match without one."""
+        """The rows of a place. A match without an event there gets the first row of the table."""
         return np.maximum(rows, 0) if len(rows) and rows.min() < 0 else rows
 
 
 def _rows_at(rows: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Some rows; any row for a match without one."""
+    """The rows at some places. A match without an event gets any row."""
     if not len(rows):
         return np.zeros(len(places), np.int32)
     found: np.ndarray = rows[np.clip(places, 0, len(rows) - 1)]
@@ -651,12 +667,12 @@ AnyMatches = Matches | MatchesByPlace | UnitedMatches
 
 
 def _absent(matches: AnyMatches, place: int) -> np.ndarray | None:
-    """The matches without an event at a place; None if there are none."""
+    """Which matches have no event at a place; None if all have one."""
     return matches.absent(place) if isinstance(matches, UnitedMatches) else None
 
 
 class MatchFrame:
-    """Matches to evaluate over: one row per match."""
+    """A frame with one match per row."""
 
     def __init__(
         self, query: BoundQuery, layout: Layout, matches: AnyMatches, *, alike: frozenset[str] = frozenset()
@@ -672,7 +688,7 @@ class MatchFrame:
         self.rows = matches.count
 
     def events(self, component: int, at: At) -> EventFrame:
-        """The events of a component: the first or last of each match, or with EVERY all of them."""
+        """A frame of the events of a component: the first or last of each match, or with EVERY all of them."""
         if (component, at) not in self._frames:
             place = self._place[component]
             absent = None if at is At.EVERY else _absent(self._matches, place)
@@ -710,7 +726,7 @@ class MatchFrame:
         return self.events(reference.component, reference.at).lacks(reference)
 
     def aggregate(self, expression: Length | Presence | Aggregation) -> Column:
-        """A length or an aggregate over all events of a component, or whether there are any."""
+        """For each match, a length or an aggregate over all events of a component, or whether there are any."""
         offsets = self.offsets(expression.component)
         if isinstance(expression, Presence):
             return pa.array(np.diff(offsets) > 0)
@@ -750,7 +766,7 @@ def _folded(expression: Aggregation, values: Column, valid: np.ndarray, offsets:
 
 
 def _count_distinct(values: Column, valid: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """The number of different values of each match; nulls are not counted."""
+    """The number of different values in each match, without nulls."""
     if pa.types.is_null(values.type):
         return np.zeros(len(offsets) - 1, np.int64)
     matches = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))[valid]
@@ -763,7 +779,7 @@ def _count_distinct(values: Column, valid: np.ndarray, offsets: np.ndarray) -> n
 
 
 def _decimal_sum(expression: Aggregation, values: Column, offsets: np.ndarray) -> Column:
-    """Exact decimals; null if a sum exceeds 18 digits on the way."""
+    """The exact sums of decimals. Null if a sum exceeds 18 digits at any step."""
     limit = 10 ** (expression.type.precision - expression.type.scale)
     sums = []
     listed = values.to_pylist()
@@ -794,8 +810,9 @@ def _returned(frame: MatchFrame, expression: Bound, time: pa.DataType) -> pa.Arr
 
 
 class _EveryEvent:
-    """All events of one component to evaluate over, one row each; the other values of a match are repeated for each of
-    them."""
+    """A frame with all events of one component of the matches, one per row. Other values of a match are repeated for
+    each of its events.
+    """
 
     def __init__(self, frame: MatchFrame, expression: Bound) -> None:
         self._frame = frame
@@ -835,7 +852,7 @@ READING = "reading"
 
 
 def conformed(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """A column in another type: structs have other fields, which may be null."""
+    """A column in another type. Structs may get other fields, with nulls for those that they lack."""
     if column.type == wanted:
         return column
     if pa.types.is_null(column.type):

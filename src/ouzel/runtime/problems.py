@@ -1,4 +1,4 @@
-"""Queries that stopped because of their own errors, while the other queries of their engine continue."""
+"""Queries that have stopped because of their own errors, while the other queries of their engine continue."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A query that stopped: the time of the newest event then, and the reason. `error` is the kind of error."""
+    """A query that has stopped, with the time of the newest event at that moment and the reason. `error` is the name of
+    the error class.
+    """
 
     query: Any
     time: int | datetime | None
@@ -42,28 +44,28 @@ class Problem:
         return made(f"{self.reason} (query '{self.query}' stopped at time {self.time} and returns no more rows)")
 
     def plain(self) -> dict[str, Any]:
-        """As plain data, for snapshots."""
+        """The problem as plain data, for snapshots."""
         time = self.time.isoformat() if isinstance(self.time, datetime) else self.time
         return {**asdict(self), "time": time}
 
     @classmethod
     def from_plain(cls, stored: Mapping[str, Any]) -> Problem:
-        """What `plain` stored."""
+        """The problem from the data that `plain` returned."""
         time = stored["time"]
         return cls(**{**stored, "time": datetime.fromisoformat(time) if isinstance(time, str) else time})
 
 
 class Answers(dict[K, pa.Table]):
-    """Rows by query. A query that stopped is not among them, and asking for its rows raises its error.
+    """Rows by query. A query that has stopped is not included, and asking for its rows raises its error.
 
-    The answer of the only query converts to other tables.
+    If there is only one query, its rows can be converted to other kinds of tables.
     """
 
     # Set only if a query has stopped: every push makes answers, and an __init__ would be most of their cost.
     _problems: Mapping[K, Problem] = MappingProxyType({})
 
     def stopped(self, problems: Mapping[K, Problem]) -> Self:
-        """These answers, with the queries that stopped."""
+        """These answers, which also know the queries that have stopped."""
         self._problems = problems
         return self
 
@@ -79,7 +81,7 @@ class Answers(dict[K, pa.Table]):
         return self.arrow().to_pandas()
 
     def df(self) -> Any:
-        """`to_pandas` by the name that DuckDB has for it."""
+        """`to_pandas` under the name that DuckDB uses."""
         return self.to_pandas()
 
     def pl(self) -> Any:
@@ -99,7 +101,7 @@ class Answers(dict[K, pa.Table]):
 
 
 def shown_time(tick: int, layout: Layout) -> int | datetime | None:
-    """A tick in the format of users' times."""
+    """A tick as users write times."""
     kind = layout.schema.field(layout.time).type
     if not pa.types.is_timestamp(kind):
         return tick

@@ -1,12 +1,12 @@
-"""A program: everything a session needs to run queries, as sealed bytes. Its queries may read each other's results
-(INTO, FROM).
+"""A program: all that a session needs to run queries, as bytes with a checksum. Its queries may read each other's
+results (INTO, FROM).
 
-It is compiled once, where the queries and the schema are known, and opened where the events are. It is plain data: JSON
+It is built once, where the queries and the schema are known, and opened where the events are. It is plain data: JSON
 and an Arrow schema, no pickles.
 
-Matches are events with a duration. The matches that a query reads are in one wide table: a column for the event type,
-two for start and end in ticks, and the columns of each derived type under unique names. If the query also reads the
-primary stream, the table has that stream's columns too.
+Queries read matches as events with a duration, in one wide table. It has a column for the event type, two for start and
+end in ticks, and the columns of each derived type under unique names. If the query also reads the primary stream, the
+table has that stream's columns too.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ def reads_input(query: AnyQuery) -> bool:
 
 
 def is_composed(query: AnyQuery) -> bool:
-    """Whether a query reads the results of others."""
+    """Whether a query reads the results of other queries."""
     # Every push asks this, and most queries read the input alone.
     return query.sources not in ((), _INPUT_ALONE) and any(source != INPUT for source in query.sources)
 
 
 def layouts(queries: Sequence[AnyQuery], primary: Layout) -> dict[str, Layout]:
-    """The layout that each query reads. Queries come after those whose output they read."""
+    """The layout of the events that each query reads, in an order in which queries come after those that they read."""
     found: dict[str, Layout] = {}
     producers = {query.into: query for query in queries if isinstance(query, BoundQuery) and query.into}
     for query in queries:
@@ -115,7 +115,7 @@ def _composed_layout(
 
 
 def widen_input(table: pa.Table, ticks: np.ndarray, primary: Layout, layout: Layout) -> pa.Table:
-    """Events of the primary stream as a composed query reads them."""
+    """Events of the primary stream in the layout of a query that also reads results of other queries."""
     if primary.type is None:
         types: pa.Array | pa.ChunkedArray = pa.repeat(pa.scalar(primary.only_type), table.num_rows)
     else:
@@ -140,7 +140,7 @@ def widen_input(table: pa.Table, ticks: np.ndarray, primary: Layout, layout: Lay
 
 
 def widen_matches(matches: pa.Table, starts: np.ndarray, producer: BoundQuery, layout: Layout) -> pa.Table:
-    """The rows of a query's answer as events for a query that reads them."""
+    """The rows of a query's answer in the layout of a query that reads them."""
     name = producer.result_type
     columns = {
         layout.column(name, column): matches.column(column)
@@ -160,7 +160,7 @@ def widen_matches(matches: pa.Table, starts: np.ndarray, producer: BoundQuery, l
 
 
 def _filled(layout: Layout, count: int, columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> pa.Table:
-    """A wide table; columns that an event does not have are null."""
+    """A wide table in which columns that are not given are null."""
     arrays = [columns.get(field.name, pa.nulls(count, field.type)) for field in layout.schema]
     place = layout.schema.names.index(EVENT_END)
     arrays[place] = pc.cast(arrays[place], layout.schema.field(EVENT_END).type)
@@ -169,7 +169,7 @@ def _filled(layout: Layout, count: int, columns: Mapping[str, pa.Array | pa.Chun
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Bound queries, the layout of their events, and how to run them."""
+    """Bound queries, the layout of their events, and the options with which they run."""
 
     queries: tuple[BoundQuery, ...]
     layout: Layout
@@ -188,11 +188,11 @@ class Program:
 
     @property
     def members(self) -> tuple[BoundQuery | BoundAlgebra | BoundRowPattern, ...]:
-        """The queries, then the expressions of the algebra, then the row patterns."""
+        """All queries, then all expressions of the algebra, then all row patterns."""
         return (*self.queries, *self.algebra, *self.row_patterns)
 
     def of(self, names: Iterable[str]) -> Program:
-        """The program of some of the queries and expressions."""
+        """A program with only these queries and expressions."""
         kept = set(names)
         return replace(
             self,
@@ -202,7 +202,7 @@ class Program:
         )
 
     def joined(self, others: Sequence[Program]) -> Program:
-        """The program with the queries and expressions of others too, over the same input."""
+        """A program that also has the queries and expressions of others, over the same input."""
         programs = (self, *others)
         return replace(
             self,
@@ -217,8 +217,9 @@ class Program:
         return self.members[0].catalog
 
     def plans(self) -> dict[str, Plan]:
-        """The plan of each query and expression, by name. Plans are made once and not stored with the program: planning
-        takes half the time of decoding a bound query, and checkpoints do not depend on the form of plans."""
+        """The plan of each query and expression, by name. Plans are made once, and not stored with the program:
+        planning takes half the time of decoding a bound query, and so checkpoints do not depend on the form of plans.
+        """
         if not self._plans:
             for one in self.members:
                 self._plans[one.name] = make_plan(one, self.statistics, off=self.rules_off, model=self.model)
@@ -243,7 +244,7 @@ def make_program(
 ) -> Program:
     """Bind queries to an input of one schema, or of one schema for each event type.
 
-    `warn_of_names`: the model is for these queries only, so that names of other components are mistakes.
+    `warn_of_names`: warn of names in the model that no component of these queries has.
     """
     if not queries:
         raise InputError("there is no query to run; give at least one")
@@ -288,7 +289,7 @@ def make_program(
 
 
 def check_order(query: BoundQuery, layout: Layout) -> None:
-    """Refuse what is not defined where events of one time are ordered."""
+    """Raise an error for a query that is not defined if `order=` orders events of one time."""
     if layout.is_ordered and query.emit_on_change:
         raise InputError(
             f"query '{query.name}' has EMIT ON CHANGE, which reads the events of one time together, so ",
@@ -298,13 +299,13 @@ def check_order(query: BoundQuery, layout: Layout) -> None:
 
 
 def check_is_model(model: LossModel | None) -> None:
-    """Refuse anything else as `model=`."""
+    """Raise an error if `model=` is not a loss model."""
     if model is not None and not isinstance(model, LossModel):
         raise InputError(f"model= must be an ouzel.LossModel, not {model!r}; LossModel.from_json reads a stored one")
 
 
 def check_model(query: BoundQuery, model: LossModel | None) -> None:
-    """A query with THRESHOLD needs a model."""
+    """Raise an error if a query has THRESHOLD and there is no model."""
     check_is_model(model)
     if query.threshold is not None and model is None:
         raise InputError(
@@ -314,7 +315,7 @@ def check_model(query: BoundQuery, model: LossModel | None) -> None:
 
 
 def _lacking(queries: Iterable[BoundQuery], model: LossModel | None) -> Iterator[str]:
-    """A sentence for each query whose probabilities are null although the model has priors."""
+    """A sentence for each query whose probabilities are null because of what a model lacks, if it has priors."""
     if model is None or not model.priors:
         return
     for query in queries:
@@ -324,8 +325,9 @@ def _lacking(queries: Iterable[BoundQuery], model: LossModel | None) -> Iterator
 
 
 def names_without_use(queries: Iterable[BoundQuery], model: LossModel | None) -> Iterator[str]:
-    """A sentence for each name in a model that no component has. It is a warning, because a model may serve several
-    queries; but a misspelt name would change scores silently."""
+    """A warning for each name in a model that no component has. A misspelt name would silently change scores. It is no
+    error, because a model may be for several queries.
+    """
     lossy = [query for query in queries if query.threshold is not None]
     known = {component.variable for query in lossy for component in query.components}
     if model is None or not lossy:
@@ -338,7 +340,9 @@ def names_without_use(queries: Iterable[BoundQuery], model: LossModel | None) ->
 
 
 def check_columns(time: Any, type: Any, order: Any, time_unit: Any) -> Order:
-    """Refuse wrong options for columns before any event is seen; returns the names in `order`, or ARRIVAL."""
+    """Raise an error for wrong options about columns, before any event is seen. Returns the names in `order`, or
+    ARRIVAL.
+    """
     for name, value in (("time", time), ("type", type), ("time_unit", time_unit)):
         if not isinstance(value, str) and (value is not None or name == "time"):
             raise InputError(f"{name}= must be text, got {value!r}")
@@ -354,7 +358,9 @@ def check_columns(time: Any, type: Any, order: Any, time_unit: Any) -> Order:
 
 
 def _only_type(queries: Mapping[str, Any]) -> str:
-    """The only event type that queries name, for an input without a type column."""
+    """The only event type that the queries name, for an input without a type column. Raises an error if there are
+    several.
+    """
     named = [query for query in queries.values() if not isinstance(query, RowPatternQuery)]
     names = set().union(*(event_types(query) for query in named))
     if len(names) > 1:
@@ -369,7 +375,7 @@ def _only_type(queries: Mapping[str, Any]) -> str:
 
 
 def checked_expression(text: str, types: Mapping[str, Any] | None, params: Mapping[str, Any]) -> AlgebraQuery:
-    """The expression of the algebra that a text is, checked with the declared types, as a query."""
+    """The query for an algebra expression in text form, after checking it against the declared types."""
     query = AlgebraQuery("query", from_text(text), params)
     query.bind(catalog_for(types))
     return query
@@ -383,7 +389,7 @@ def event_types(query: Query | AlgebraQuery) -> set[str]:
 
 
 def columns_needed(program: Program) -> set[str]:
-    """The columns that some query reads, and further names that are of no input."""
+    """The columns that some query reads. Names of columns that are not in the input may be among them."""
     if program.algebra:
         # An expression of the algebra passes on all columns of its events.
         return set(program.layout.schema.names)
@@ -428,7 +434,7 @@ def dump(program: Program) -> bytes:
 
 
 def load(blob: bytes) -> Program:
-    """The program that `dump` wrote; StateError if the bytes are damaged or from another version."""
+    """The program from the bytes of `dump`. Raises StateError if they are damaged or from another version."""
     body = unseal(PROGRAM, blob)
     with decoding(PROGRAM):
         return _loaded(json.loads(bytes(body)))

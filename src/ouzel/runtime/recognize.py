@@ -34,10 +34,10 @@ def match_recognize(
     """The rows that SQL's `table MATCH_RECOGNIZE (clause)` gives.
 
     `table` is any input that `ouzel.match` takes. `clause` is the text in the parentheses. `params` has the values of
-    its `:name` parameters. A search for one match that takes more than `max_steps_per_match` steps stops with an error;
-    only conditions that read the match, such as `SUM(A.x) < 100`, are searched.
+    its `:name` parameters. If a search for one match takes more than `max_steps_per_match` steps, it stops with an
+    error. Only patterns with conditions that read the match, such as `SUM(A.x) < 100`, need such a search.
 
-    For rows that come in a stream give `ouzel.Engine` the text with MATCH_RECOGNIZE around it.
+    For a stream, pass the text with MATCH_RECOGNIZE around it to `ouzel.Engine`.
 
     >>> import ouzel
     >>> ticks = [{"ts": 1, "price": 5}, {"ts": 2, "price": 3}, {"ts": 3, "price": 4}]
@@ -56,20 +56,20 @@ def match_recognize(
 def bound_row_pattern(
     clause: str, schema: pa.Schema, params: Mapping[str, Any] | None = None, steps_max: int = STEPS_MAX
 ) -> BoundRowPattern:
-    """A row pattern over tables of a schema."""
+    """A row pattern, bound to tables with a schema."""
     check_steps(steps_max)
     query = RowPatternQuery("query", clause, parse_row_pattern(clause), dict(params or {}), steps_max)
     return query.bind(Catalog(common=attributes_of(schema)))
 
 
 def check_steps(steps_max: Any) -> None:
-    """Refuse what is not a limit of steps."""
+    """Raise an error if the limit of steps is not a positive integer."""
     if type(steps_max) is not int or not 0 < steps_max < 2**63:
         raise InputError(f"max_steps_per_match={steps_max!r} must be a positive integer")
 
 
 def recognize(table: pa.Table, pattern: BoundRowPattern) -> pa.Table:
-    """The rows of a row pattern over a table."""
+    """The rows that a row pattern returns for a table."""
     program = table_program(table.schema, pattern)
     session = Session(program)
     session.push(all_at_once(table, program.layout.time), zero_copy=True)
@@ -77,7 +77,7 @@ def recognize(table: pa.Table, pattern: BoundRowPattern) -> pa.Table:
 
 
 def table_program(schema: pa.Schema, pattern: BoundRowPattern) -> Program:
-    """The program of a row pattern over tables of a schema, which get a column of times in addition."""
+    """The program of a row pattern over tables with a schema. The program adds a column of times to them."""
     time = ALL_AT_ONCE
     while time in schema.names:
         time += "_"
@@ -86,5 +86,5 @@ def table_program(schema: pa.Schema, pattern: BoundRowPattern) -> Program:
 
 
 def all_at_once(table: pa.Table, time: str) -> pa.Table:
-    """The rows with one time for all of them."""
+    """The table with one more column, which gives all rows the same time."""
     return table.append_column(time, pa.array(np.zeros(table.num_rows, np.int64)))

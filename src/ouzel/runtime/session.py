@@ -1,6 +1,6 @@
-"""A session: queries running over one stream. The embedded engine and Spark both drive this class.
+"""A session runs queries over one stream. The embedded engine and Spark both use it.
 
-The feeder passes events (`push`) and declares how far time has moved (`advance`). The session orders events, decides
+Its caller passes events with `push`, and says with `advance` how far time has moved. The session orders events, decides
 which are late, and stores all its state in one snapshot.
 """
 
@@ -50,11 +50,11 @@ T = TypeVar("T")
 class Session:
     """Queries over one stream of events.
 
-    `push` takes events in any order. `advance(tick)` declares that no event at or before a tick can come any more, and
-    returns what that completes, by query name. `finish` ends a bounded input.
+    `push` takes events in any order. `advance(tick)` says that no event at or before a tick will come any more, and
+    returns the rows that this completes, by query name. `finish` ends a bounded input.
 
-    An error of one query is raised; or, with `isolates`, only that query and those that read its matches stop, and
-    `problems` gives the reason. The rows of a stopped query are in no answer.
+    An error of one query is raised. With `isolates` it is not: that query and those that read its matches stop, and
+    `problems` has the reason. Answers have no rows of stopped queries.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Session:
         self._inbox = Inbox(program.layout, _completing(program.members), gathers=_may_gather(program.members))
 
     def _run(self, program: Program, together: Sequence[Sequence[str]] | None = None) -> list[Operator]:
-        """Run the queries of a program; returns their operators."""
+        """Make the operators of a program, and return them. `together` gives the queries of each operator."""
         scale = program.layout.scale
         found = layouts(program.members, program.layout)
         self._layouts |= {one.name: _layout_of(one, found[one.name]) for one in program.members}
@@ -124,7 +124,7 @@ class Session:
 
     @classmethod
     def open(cls, program: bytes, *, isolates: bool = False) -> Session:
-        """A fresh session for a compiled program."""
+        """A new session for the bytes of a program."""
         return cls(load(program), isolates=isolates)
 
     @property
@@ -139,12 +139,12 @@ class Session:
 
     @property
     def is_running(self) -> bool:
-        """Whether a query is left that has not stopped."""
+        """Whether some query has not stopped."""
         return any(name not in self.problems for name in self.schemas)
 
     @property
     def next_deadline(self) -> int | None:
-        """The earliest tick at which time alone can complete something; None if there is none."""
+        """The earliest tick at which rows are due without a further event; None if there is none."""
         self._settle()
         deadlines = [self._tick_of(operator, operator.next_deadline) for operator in self._operators]
         if self._moments is not None:
@@ -168,20 +168,24 @@ class Session:
 
     @property
     def open_events(self) -> dict[str, int]:
-        """The number of events that each query holds. Those of an operator count for the first of its queries."""
+        """The number of events that each query holds. If queries share an operator, its events are counted for the
+        first one.
+        """
         self._settle()
         held = {names[0]: operator.held_events for operator, names in self._operators.items()}
         return {name: held.get(name, 0) for name in self.schemas}
 
     @property
     def open_runs(self) -> dict[str, int]:
-        """The number of runs, and of matches that wait for their end, of each query; sequences have stacks instead of
-        runs."""
+        """For each query, the number of runs plus that of matches that wait for their end. Plain sequences have stacks
+        in place of runs.
+        """
         return {name: counts.get("runs", 0) + counts.get("waiting", 0) for name, counts in self.statistics.items()}
 
     def open_by_key(self, query: str) -> list[OpenKey] | None:
-        """What a query holds, by key: values of the key, number of events, end of the oldest; None if its operator does
-        not separate events by key."""
+        """The keys of the events that a query holds, each with its values, the number of events, and the end of the
+        oldest. None if its operator does not divide events by key.
+        """
         self._settle()
         operator = self._operator_of.get(query)
         if operator is None:
@@ -194,19 +198,20 @@ class Session:
 
     @property
     def statistics(self) -> dict[str, dict[str, int]]:
-        """The counters of the kernels, by query; those of an operator for the first of its queries."""
+        """The counters of kernels, by query. If queries share an operator, its counters are given for the first one."""
         self._settle()
         counted = {names[0]: operator.statistics for operator, names in self._operators.items()}
         return {name: counted.get(name, {}) for name in self.schemas}
 
     def read_at_once(self, at_once: bool) -> None:
-        """Whether ordered events are read as they come; an event at or before the last one is late then."""
+        """Set whether ordered events are read on arrival. Then an event at or before the last one is late."""
         if self._moments is not None:
             self._moments.at_once = at_once
 
     def push_small(self, events: Any) -> int | None:
-        """Take in a small push as it came: a list of dictionaries, a RecordBatch or a Table. Returns the tick of the
-        newest event so far, or None if the push must be converted first."""
+        """Add a small push without converting it: a list of dictionaries, a RecordBatch or a Table. Returns the tick of
+        the newest event so far; None if the push must be converted first.
+        """
         inbox, number = self._inbox, None
         if self._moments is not None:
             number = partial(self._moments.number_read, self._program.layout.scale)
@@ -218,7 +223,7 @@ class Session:
         return inbox.newest
 
     def _stage_inbox(self, until: int | None = None) -> None:
-        """Stage gathered rows: those that are ready at a tick, or all."""
+        """Stage the rows in the inbox: with `until` those that are ready at that tick, otherwise all."""
         if not self._inbox.rows:
             return
         if until is None:
@@ -243,18 +248,22 @@ class Session:
             operator.stage_small(batch)
 
     def _settle(self) -> None:
-        """Stage and read the rows of the inbox. They have no answer, or it would have been returned before."""
+        """Stage and read all rows in the inbox. They complete nothing, because rows are returned as soon as they are
+        complete.
+        """
         if self._inbox.rows:
             self._stage_inbox()
             self._catch_up()
 
     def _catch_up(self) -> None:
-        """Read what the watermark has passed. It has no answer, or that would have been returned before."""
+        """Let operators read all that the watermark has passed. This completes nothing, because rows are returned as
+        soon as they are complete.
+        """
         answers = self._read(self._watermark)
         assert not any(answer.num_rows for answer in answers.values()), "an answer was due before"
 
     def push(self, table: pa.Table, zero_copy: bool = False) -> None:
-        """Take in events. Late ones are counted, kept if `keep_late` is set, and never matched."""
+        """Add events. Late events are counted, stored if `keep_late` is set, and never matched."""
         self._stage_inbox()
         table = conform(table, self._program.layout)
         ticks = ticks_of(table, self._program.layout)
@@ -273,7 +282,7 @@ class Session:
             self._take(table, ticks, zero_copy)
 
     def _late_rows(self, table: pa.Table, ticks: np.ndarray) -> np.ndarray | None:
-        """Which events are late; None if none is."""
+        """Which events are late; None if none are."""
         late = None
         if self._watermark > EARLIEST and len(ticks) and ticks.min() <= self._watermark:
             late = ticks <= self._watermark
@@ -282,7 +291,7 @@ class Session:
         return late
 
     def _take(self, table: pa.Table, ticks: np.ndarray, zero_copy: bool) -> None:
-        """Pass events that are not late to the operators, or hold them until their order is known."""
+        """Pass events to the operators, or hold them until their order is known. None may be late."""
         if self._moments is not None:
             self._moments.add(table, ticks, zero_copy=zero_copy)
             return
@@ -307,7 +316,9 @@ class Session:
         operator.stage(table, ticks, zero_copy=zero_copy)
 
     def _attempt(self, operator: Operator, step: Callable[..., T], *args: Any) -> T | None:
-        """Do a step of an operator. Returns None if its queries have stopped, or if the step fails and stops them."""
+        """Call a method of an operator. Returns None if its queries have stopped, or if the call fails and stops
+        them.
+        """
         if operator not in self._operators:
             return None
         pause()
@@ -318,7 +329,7 @@ class Session:
             return None
 
     def _each(self, step: Callable[[Operator], T]) -> Iterator[T | None]:
-        """Do a step of each operator: one after another, or on several threads if many events are read."""
+        """Call a method of each operator, on several threads if many events are read."""
         operators = tuple(self._operators)
         is_small = self.threads == 1 or len(operators) == 1 or self._unread < EVENTS_MIN
         if is_small or any(is_composed(query) for query in self._queries.values()):
@@ -342,7 +353,7 @@ class Session:
                 yield found
 
     def _fail_all(self, operator: Operator, error: Exception) -> None:
-        """Raise an error, or stop the queries of an operator because of it."""
+        """Raise an error or, if the session isolates queries, stop all queries of the operator that failed."""
         names = list(self._operators[operator])
         if not isinstance(error, OuzelError):
             quoted = ", ".join(f"'{name}'" for name in names)
@@ -353,12 +364,12 @@ class Session:
             self._fail(name, error)
 
     def _fail(self, name: str, error: Exception) -> None:
-        """Stop a query because of an error of its own."""
+        """Stop a query because of its own error."""
         self.error = error
         self._stop(name, Problem.of(name, shown_time(self._newest, self._program.layout), error))
 
     def _stop(self, name: str, problem: Problem) -> None:
-        """Stop a query, and those that read its matches."""
+        """Stop a query, and all queries that read its matches."""
         self.problems[name] = problem
         self._nothing = None
         self._detach(name)
@@ -369,7 +380,7 @@ class Session:
                 self._stop(query.name, replace(problem, query=query.name, reason=reason))
 
     def _detach(self, name: str) -> None:
-        """Answer a query no more; the others of its operator go on."""
+        """Stop answering a query. Other queries of its operator continue."""
         operator = self._operator_of[name]
         self._operators[operator].remove(name)
         if self._operators[operator]:
@@ -387,7 +398,7 @@ class Session:
             self._late_tables.append(late)
 
     def concerned(self, events: pa.Table, query: str) -> pa.Table:
-        """The events of types that a query names; conditions may still refuse them."""
+        """The events whose types a query names. Its conditions need not hold for them."""
         named = self._names.get(query)
         type_column = self._program.layout.type
         if named is None or type_column is None:
@@ -395,20 +406,22 @@ class Session:
         return events.filter(pc.is_in(events[type_column].cast(pa.string()), value_set=pa.array(named, pa.string())))
 
     def advance(self, watermark: int) -> dict[Any, pa.Table]:
-        """No event at or before this tick can come any more. A tick in the past changes nothing."""
+        """Read the events up to `watermark`, and return the rows that this completes. A tick in the past changes
+        nothing.
+        """
         self._watermark = max(self._watermark, watermark)
         reached = max(self._watermark, self._inbox.newest) if self._reads_ahead else self._watermark
         return self.nothing() if self._inbox.waits(reached) else self._read(self._watermark)
 
     def nothing(self) -> dict[str, pa.Table]:
-        """An answer without rows."""
+        """Answers without rows."""
         if self._nothing is None:
             running = {name: schema for name, schema in self.schemas.items() if name not in self.problems}
             self._nothing = {name: empty_table(schema) for name, schema in running.items()}
         return dict(self._nothing)
 
     def _read(self, watermark: int) -> dict[str, pa.Table]:
-        """What all events up to a tick complete."""
+        """The rows that events up to the watermark complete."""
         self._stage_inbox(watermark)
         if self._moments is not None:
             self._number_events(self._moments, watermark)
@@ -438,7 +451,7 @@ class Session:
         return answers if len(answers) < 2 else {name: answers[name] for name in self.schemas if name in answers}
 
     def _number_events(self, moments: Moments, watermark: int) -> None:
-        """Pass the events whose order is known to the operators."""
+        """Pass events whose order is now known to the operators."""
         layout = self._program.layout
         if layout.scale is None:
             if not moments.held:
@@ -453,7 +466,7 @@ class Session:
             self._stage_all(ready.table, ready.moments, ready.zero_copy)
 
     def _start_scale(self) -> None:
-        """Make the operators again, which have read no event yet: their windows are in moments from now on."""
+        """Replace the operators, because their windows are now in moments. They must not have read any event yet."""
         answered = {name for names in self._operators.values() for name in names}
         self._operators, self._operator_of = {}, {}
         self._run(self._program)
@@ -462,7 +475,9 @@ class Session:
             self._detach(name)
 
     def _note_reading(self) -> None:
-        """Find out which queries read ahead: the moments of events are known, and a match may end with them."""
+        """Find out which queries read ahead of the watermark. They do if events have moments, because then a match ends
+        with its own last event and not with its tick.
+        """
         ahead = [
             self._layouts[name].scale is not None and not (isinstance(query, BoundQuery) and query.aggregates)
             for name, query in self._queries.items()
@@ -471,7 +486,9 @@ class Session:
         self._all_read_ahead = self._reads_ahead and all(ahead)
 
     def _until(self, operator: Operator, watermark: int) -> int:
-        """How far an operator may read: up to the watermark, or up to the last event that has an order."""
+        """How far an operator may read: up to the watermark or, if events have moments, up to the last numbered
+        event.
+        """
         query = self._queries[self._operators[operator][0]]
         scale = self._layouts[query.name].scale
         if scale is None or watermark == LATEST:
@@ -484,7 +501,7 @@ class Session:
         return end if newest is None else max(end, (newest[0] - scale.base << scale.bits) + newest[1])
 
     def _hand_on(self, producer: AnyQuery, answer: Answer) -> None:
-        """Pass matches to the operators that read them."""
+        """Pass matches of a query to the operators that read them."""
         assert isinstance(producer, BoundQuery)
         for operator, names in tuple(self._operators.items()):
             if names and producer.into in (query := self._queries[names[0]]).sources:
@@ -507,8 +524,9 @@ class Session:
         operator.stage(widen_matches(answer.table, starts, producer, layout), ends)
 
     def drop(self, name: str) -> bool:
-        """Remove a query; False if it stays in the program, because others read what it writes, or because its operator
-        answers others too."""
+        """Remove a query. Returns False if it stays in the program, because other queries read its matches, or because
+        its operator also answers other queries.
+        """
         self._settle()
         self._nothing = None
         if self._queries[name].into is not None:
@@ -527,11 +545,11 @@ class Session:
         return True
 
     def finish(self) -> dict[Any, pa.Table]:
-        """The input has ended: match all held events and advance time to its end."""
+        """End the input: read all held events, and return the remaining rows."""
         return self.advance(LATEST)
 
     def take_late(self) -> pa.Table:
-        """The late events kept since the last call."""
+        """The late events that were stored since the last call."""
         tables, self._late_tables = self._late_tables, []
         return pa.concat_tables(tables) if tables else empty_table(self._program.layout.schema)
 
@@ -542,9 +560,9 @@ class Session:
         *,
         with_program: bool = True,
     ) -> bytes:
-        """The whole state, plus plain data of the feeder and rows that it has not returned yet.
+        """The whole state as bytes, with plain data of the caller and the rows that it has not returned yet.
 
-        `with_program=False` leaves the program out, for feeders that keep it themselves.
+        `with_program=False` leaves out the program, for callers that store it themselves.
         """
         self._settle()
         writer = Writer()
@@ -576,7 +594,7 @@ class Session:
 
     @classmethod
     def restore(cls, blob: bytes | memoryview, program: Program | None = None) -> Session:
-        """The session of a snapshot; `program` is needed if the snapshot was taken without one."""
+        """The session of a snapshot. `program` is needed if the snapshot was made without one."""
         reader = Reader(blob)
         if "operators" not in reader.head or "kind" in reader.head:
             raise StateError("this snapshot is not of an Engine; try QuerySet.restore")
@@ -594,7 +612,7 @@ class Session:
         return session
 
     def _load(self, reader: Reader, head: Mapping[str, Any]) -> None:
-        """Restore what `_dump` stored, of a session whose operators answer the same queries together."""
+        """Restore what `_dump` stored. The operators must answer the same queries together as in the stored session."""
         self.feeder = head["feeder"]
         self._watermark = head["watermark"]
         self.late = head["late"]
@@ -618,21 +636,21 @@ class Session:
 
 
 def with_scale(program: Program, head: Mapping[str, Any]) -> Program:
-    """A program with the scale of a stored session."""
+    """A program with the scale of moments from a stored session."""
     if head.get("scale") is None:
         return program
     return replace(program, layout=replace(program.layout, scale=MomentScale(*head["scale"])))
 
 
 def _layout_of(query: AnyQuery, layout: Layout) -> Layout:
-    """The layout of a query. Row patterns, the algebra and queries with THRESHOLD compare times alone."""
+    """The layout for a query. Row patterns, the algebra and queries with THRESHOLD ignore moments."""
     if not isinstance(query, BoundQuery) or query.threshold is not None:
         return replace(layout, scale=None)
     return layout
 
 
 def _in_moments(program: Program, scale: MomentScale) -> Program:
-    """A program whose windows are in moments, for plans."""
+    """A program for planning, in which windows are in moments."""
 
     def changed(query: BoundQuery) -> BoundQuery:
         window = query.window
@@ -648,7 +666,7 @@ def _in_moments(program: Program, scale: MomentScale) -> Program:
 
 
 def together(head: Mapping[str, Any]) -> list[list[str]]:
-    """The queries of each operator of a stored session."""
+    """The queries that each operator of a stored session answers."""
     found = [one["queries"] for one in head["operators"]]
     # A query that has stopped has an operator if others share it.
     stopped = [plain["query"] for plain in head.get("problems", [])]
@@ -675,7 +693,9 @@ def _completing(queries: Sequence[AnyQuery]) -> frozenset[str] | None:
 
 
 def _may_gather(queries: Sequence[AnyQuery]) -> bool:
-    """Whether small pushes may be gathered: only an event of a completing type, or a deadline, gives rows or errors."""
+    """Whether small pushes may wait in the inbox: only events of completing types, or deadlines, may cause rows or
+    errors.
+    """
     for query in queries:
         if is_composed(query):
             return False

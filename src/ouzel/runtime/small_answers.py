@@ -1,4 +1,6 @@
-"""Small answers: columns that are read from the rows of small pushes by one call, straight into a batch of Arrow."""
+"""Answers of small pushes: one call of compiled code reads their columns from rows of small pushes into an Arrow
+batch.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ Taken = tuple[int, str | int]
 
 
 class SmallAnswer:
-    """Makes the columns of answers: what all answers of a query have in common is worked out once."""
+    """Makes the columns of small answers. What is the same for every answer of a query is computed once."""
 
     def __init__(self, columns: Sequence[Taken], schema: pa.Schema, scale: MomentScale | None) -> None:
         self._columns = columns
@@ -33,7 +35,7 @@ class SmallAnswer:
         self._kinds = b""
 
     def _read(self, growing: GrowingRows) -> None:
-        """Find the columns in rows of another schema."""
+        """Find the columns in the rows of a new schema."""
         table, kinds = [], ""
         for position, name in self._columns:
             if isinstance(name, int):
@@ -50,8 +52,9 @@ class SmallAnswer:
     def batch(
         self, growing: GrowingRows, base: int, numbers: np.ndarray, slots: np.ndarray, count: int
     ) -> pa.RecordBatch | None:
-        """The columns of some matches; None if `give_batch` gives none. The event of match m at position p is in slot
-        `slots[p, m]`, and its row is `numbers[slot] - base`; a negative slot means that there is none."""
+        """The columns of some matches; None if `give_batch` returns None. The event of match m at position p has slot
+        `slots[p, m]` and row `numbers[slot] - base`. A negative slot means that there is no event.
+        """
         if self._source is not growing.schema:
             self._read(growing)
         address = give_batch(

@@ -1,4 +1,4 @@
-"""State as bytes: a small JSON head, plain arrays and Arrow tables, with a checksum."""
+"""State as bytes: a small JSON header, plain arrays and Arrow tables, with a checksum."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ _OTHER_FORM = (
 
 
 def check_layout(head: dict[str, Any], number: int) -> None:
-    """The state of an operator has the number of its layout, which rises with every change to it."""
+    """Raise an error if stored state of an operator has another layout number. The number rises with every change to
+    the layout.
+    """
     if head.get("layout") != number:
         raise StateError(_OTHER_FORM)
 
 
 class Writer:
-    """Collects the parts of a snapshot; each `add_…` returns the number of the part for the reader."""
+    """Collects the parts of a snapshot. Each `add_…` returns a number with which `Reader` gets the part."""
 
     def __init__(self) -> None:
         self._parts: list[dict[str, Any]] = []
@@ -60,13 +62,13 @@ class Writer:
         return len(self._parts) - 1
 
     def finish(self, head: dict[str, Any]) -> bytes:
-        """The whole snapshot."""
+        """The bytes of the snapshot."""
         text = json.dumps({"head": head, "parts": self._parts}, separators=(",", ":")).encode("utf-8")
         return seal(SNAPSHOT, len(text).to_bytes(8, "little"), text, *self._chunks)
 
 
 class Reader:
-    """Reads a snapshot; StateError if it is damaged, cut short or from another version."""
+    """Reads a snapshot. Raises StateError if it is damaged, cut off or from another version."""
 
     def __init__(self, blob: bytes | memoryview) -> None:
         body = unseal(SNAPSHOT, blob)
@@ -84,7 +86,7 @@ class Reader:
         return flat.reshape(part["shape"]).copy()
 
     def table(self, number: int) -> pa.Table:
-        """A table that reads the snapshot's bytes in place."""
+        """A table that refers to the bytes of the snapshot without a copy."""
         with pa.ipc.open_stream(pa.py_buffer(self._slice(self._parts[number]))) as stream:
             return stream.read_all()
 
@@ -95,7 +97,9 @@ class Reader:
         return [self.array(number) for number in numbers]
 
     def arrays_like(self, numbers: Sequence[int], fresh: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Arrays that replace those of a new state, with the same form, which kernels do not check."""
+        """Stored arrays that replace those of a new state. They must have the same types and dimensions, because
+        kernels do not check this.
+        """
         stored = self.arrays(numbers)
         forms = [[(array.dtype, array.ndim) for array in arrays] for arrays in (stored, fresh)]
         if forms[0] != forms[1]:
@@ -107,12 +111,12 @@ class Reader:
 
 
 def dump_arrays(state: Any, writer: Writer) -> list[Any]:
-    """The arrays of a named tuple, and of those inside it, in order."""
+    """Store the arrays of a named tuple, and of named tuples in it, in order."""
     return [dump_arrays(one, writer) if isinstance(one, tuple) else writer.add_array(one) for one in state]
 
 
 def load_arrays(like: Any, stored: Sequence[Any], reader: Reader) -> Any:
-    """The named tuple that `dump_arrays` stored, whose arrays have the form of those in `like`."""
+    """The named tuple that `dump_arrays` stored. Its arrays must have the types and dimensions of those in `like`."""
     if len(stored) != len(like):
         raise StateError(_OTHER_FORM)
     loaded = [

@@ -1,7 +1,7 @@
 """Staging: turns the rows of a batch into instances, the numbers that kernels read.
 
-A row may fill a component if its type and every single-event predicate of the component allow it; it becomes one
-instance for each such component. Rows that fill none are dropped.
+A row may fill a component if its type and all predicates of the component on single events allow it. The row becomes
+one instance for each such component. Rows that fill no component are dropped.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ouzel.runtime.values import as_integers, numbers, one_array, split
 
 
 class _Key(NamedTuple):
-    """A key, and what the schema decides of it: the columns that its parts are, if each is one."""
+    """The key of a component and, if the schema allows that, the columns that its parts are."""
 
     parts: tuple[KeyPart, ...]
     coder: Coder
@@ -45,10 +45,11 @@ class _Key(NamedTuple):
 
 
 class SmallStager:
-    """Stages the rows of small pushes by compiled code alone: what the schema decides is in arrays, made once.
+    """Stages the rows of small pushes by compiled code alone. What depends only on the schema is computed once, as
+    arrays.
 
-    `roles` are those of the named types, and last those of all others; `tests` are (roles, column): a null there clears
-    these roles. `key` are the columns of the key. `lanes` is the table of `write_lane`.
+    `roles` has the roles of each named type, and last those of all other types. In `tests`, (roles, column) means that
+    a null in the column clears these roles. `key` has the columns of the key. `lanes` is the table for `write_lane`.
     """
 
     def __init__(
@@ -79,7 +80,9 @@ class SmallStager:
         self._viewed: Rows | None = None
 
     def select(self, batch: SmallBatch) -> int:
-        """How many rows have roles. They are the first of `chosen`, with their `roles`, in `order` by time."""
+        """Find the rows that have roles, and return their number. They become the first of `chosen`, with their
+        `roles`; `order` sorts them by time.
+        """
         size = batch.last - batch.first
         if size > len(self.chosen):
             self.chosen, self.roles = np.empty(2 * size, np.int32), np.empty(2 * size, np.uint64)
@@ -90,11 +93,11 @@ class SmallStager:
         return int(count)
 
     def has_null_keys(self, batch: SmallBatch) -> bool:
-        """Whether a key may be null; then rows are staged the general way."""
+        """Whether a key may be null. Then rows are staged in the general way."""
         return any(batch.source.has_nulls(column) for column in self.key)
 
     def codes(self, batch: SmallBatch, count: int, coder: Coder) -> np.ndarray:
-        """The keys of the chosen rows; nothing if there are none."""
+        """The keys of the chosen rows; empty if the query has no key."""
         if not self.key:
             return _NO_CODES
         source, rows = batch.source, batch.source.rows
@@ -118,7 +121,7 @@ _NO_CODES = np.empty(0, np.int32)
 
 
 class KeyStager(ABC):
-    """Turns batches of one stream into events of one query. Keeps the codes of keys and texts between batches."""
+    """Turns batches of one stream into events for one query. Keeps the codes of keys and texts between batches."""
 
     def __init__(self) -> None:
         # The key 0 is EVERY_KEY, so codes of values start at 1.
@@ -127,7 +130,7 @@ class KeyStager(ABC):
 
     @property
     def coders(self) -> Sequence[Coder]:
-        """The codes that are kept between batches."""
+        """The mappings of values to codes that must be kept between batches."""
         return self.keys, self.texts
 
     def dump(self, writer: Writer) -> list[Any]:
@@ -140,12 +143,14 @@ class KeyStager(ABC):
             coder.load(reader, stored)
 
     def small(self, source: GrowingRows) -> SmallStager | None:
-        """What stages small pushes by compiled code alone; None if nothing does."""
+        """A stager of small pushes in compiled code; None if the query needs more."""
         return None
 
     @abstractmethod
     def stage(self, table: pa.Table, ticks: np.ndarray) -> tuple[np.ndarray, Block[Any]]:
-        """The rows that matter, by place in the table, and their events, numbered by place among these rows."""
+        """(rows, events): the indexes of the rows that are needed, and their events. The row numbers of events count
+        among these rows.
+        """
 
 
 class Stager(KeyStager):
@@ -190,14 +195,15 @@ class Stager(KeyStager):
 
     @property
     def coders(self) -> Sequence[Coder]:
-        """The codes that are kept between batches."""
+        """The mappings of values to codes that must be kept between batches."""
         return self.keys, self.second_keys, self.texts
 
     # ── Small pushes ───────────────────────────────────────────────────────────────────────────────
 
     def small(self, source: GrowingRows) -> SmallStager | None:
-        """What stages small pushes; None if the query needs more than types, nulls, key columns and columns of
-        numbers."""
+        """A stager of small pushes in compiled code; None if the query needs more than types, tests for null, key
+        columns and columns of numbers.
+        """
         if self._small is False:
             self._small = self._make_small(source)
         return self._small or None
@@ -218,7 +224,7 @@ class Stager(KeyStager):
         return SmallStager(source, column, types if is_typed else [], roles, tests, key, lanes)
 
     def _small_roles(self) -> np.ndarray:
-        """The roles of events by their type; last those of all other types."""
+        """The roles of events of each named type, and last those of all other types."""
         return self._roles_by_code
 
     def _key_columns(self, source: GrowingRows) -> list[int] | None:
@@ -227,7 +233,7 @@ class Stager(KeyStager):
         return None if self._first_key.columns is None else _key_columns(source, self._first_key.columns)
 
     def _small_tests(self, source: GrowingRows) -> list[tuple[int, int]] | None:
-        """The roles that a null in a column clears; None if a test is another one."""
+        """Which roles a null in a column clears; None if some test is of another kind."""
         found = []
         for bit, _, not_null in self._tests:
             if not_null is None or len(not_null) != 1:
@@ -247,7 +253,9 @@ class Stager(KeyStager):
         return found
 
     def _small_lane(self, source: GrowingRows, spec: LaneSpec) -> tuple[int, int] | None:
-        """The place and the column of a lane that is a column of numbers, or says that one is not null."""
+        """(position, column) of a lane that is a column of numbers, or that says whether a column is not null. None for
+        other lanes.
+        """
         name = self._lane_column(spec)
         if name is not None:
             column = source.schema.get_field_index(name)
@@ -260,8 +268,9 @@ class Stager(KeyStager):
     # ── Tables ─────────────────────────────────────────────────────────────────────────────────────
 
     def stage(self, table: pa.Table, ticks: np.ndarray) -> tuple[np.ndarray, Block[Any]]:
-        """The rows that fill a component, by place in the table, and their instances, numbered by place among these
-        rows."""
+        """(rows, instances): the indexes of the rows that fill a component, and their instances. The row numbers of
+        instances count among these rows.
+        """
         rows, roles = self.select(table) if self.selected is None else self.selected
         frame = EventFrame(self._query, self._layout, table, ticks, lambda component: rows, len(rows))
         roles = self._test_roles(frame, roles, table)
@@ -304,7 +313,7 @@ class Stager(KeyStager):
         return rows, Block(places, instances)
 
     def select(self, table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
-        """The rows whose type some component names, and the components as bits."""
+        """(rows, bits): the rows whose types the query names, and the components that name each, one bit each."""
         layout = self._layout
         if layout.type is None:
             code = classify(text_of(pa.array([layout.only_type or ""], pa.large_string())), self._constants)[0]
@@ -333,7 +342,9 @@ class Stager(KeyStager):
         return roles
 
     def _not_null(self, comparisons: Sequence[Bound]) -> list[str] | None:
-        """The columns that must have nulls for `x.id IS NOT NULL`, the most common test, not to hold."""
+        """The columns of comparisons that are all of the form `x.id IS NOT NULL`, the most common test; None for other
+        comparisons.
+        """
         (first, *more) = comparisons
         if more or not isinstance(first, Operation) or first.operator != "not":
             return None
@@ -361,7 +372,9 @@ class Stager(KeyStager):
         places: np.ndarray,
         component: np.ndarray,
     ) -> np.ndarray:
-        """The partition of each instance; -1 for a null value, EVERY_KEY for negatives that no part covers."""
+        """The partition of each instance. -1 if a value is null; EVERY_KEY for negative components that have no such
+        key.
+        """
         if not key.parts:
             return np.zeros(len(places), np.int32)
         if key.columns is not None or all(self._is_one_column(part) for part in key.parts):
@@ -382,7 +395,7 @@ class Stager(KeyStager):
         return found
 
     def _columns_of(self, parts: tuple[KeyPart, ...]) -> list[str] | None:
-        """The columns of a key, if each part is the same column for all components."""
+        """The columns of a key, if each part is one column for all components; otherwise None."""
         found = []
         for part in parts:
             columns = {self._column_of(expression) for expression in part.expressions.values()}
@@ -396,7 +409,7 @@ class Stager(KeyStager):
         return found
 
     def _column_of(self, expression: Bound) -> str | None:
-        """The column that an expression is, for all types of its component."""
+        """The column that holds an expression's value for all types of its component; None if there is none."""
         if not isinstance(expression, Attribute) or expression.present_in is not None or len(expression.path) != 1:
             return None
         types = self._query.types_of(expression.component)
@@ -414,7 +427,7 @@ class Stager(KeyStager):
         return len(columns) == 1
 
     def _key_column(self, frame: EventFrame, part: KeyPart) -> pa.Array:
-        """The attribute that partitions all components, in its input type."""
+        """The values that partition all components, in their input type."""
         expression = next(iter(part.expressions.values()))
         assert isinstance(expression, Attribute)
         return frame.raw(expression)
@@ -422,7 +435,9 @@ class Stager(KeyStager):
     def _lane_values(
         self, frame: EventFrame, table: pa.Table, rows: np.ndarray, places: np.ndarray, component: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The lanes of instances, whose rows in the table and places in the frame are given."""
+        """(integers, floats, flags): the lanes of instances, given their rows in the table and their places in the
+        frame.
+        """
         count = len(places)
         int_count, float_count = self._lanes.int_count, self._lanes.float_count
         ints = np.zeros((int_count, count), np.int64)
@@ -444,7 +459,9 @@ class Stager(KeyStager):
         return ints, floats, flags
 
     def _plain_lane(self, table: pa.Table, spec: LaneSpec, rows: np.ndarray) -> np.ndarray | int | None:
-        """The values of a lane that is a column of numbers without nulls, or says that one has no nulls."""
+        """The values of a lane that is a column of numbers without nulls, or that says whether a column without nulls
+        is null. None for other lanes.
+        """
         known = self._lane_columns.get(id(spec))
         if known is None:
             known = self._lane_columns[id(spec)] = self._lane_column(spec), self._not_null((spec.expression,))
@@ -493,7 +510,7 @@ class Stager(KeyStager):
 
 
 def _key_columns(source: GrowingRows, names: Sequence[str]) -> list[int] | None:
-    """The columns of a key, if their words are what is compared."""
+    """The columns of a key, if their stored 64-bit words can be compared directly; otherwise None."""
     columns = [source.schema.get_field_index(name) for name in names]
     narrow = [pa.types.is_floating(source.types[column]) and source.types[column].bit_width < 64 for column in columns]
     untyped = [pa.types.is_null(source.types[column]) for column in columns]
@@ -501,5 +518,5 @@ def _key_columns(source: GrowingRows, names: Sequence[str]) -> list[int] | None:
 
 
 def have_no_nulls(table: pa.Table, columns: Sequence[str]) -> bool:
-    """Whether no column of some has a null."""
+    """Whether these columns have no nulls."""
     return not any(table.column(name).null_count for name in columns)

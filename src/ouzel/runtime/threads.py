@@ -1,15 +1,17 @@
-"""Answers over an input that ends, on several threads: divided by time, else by query, else by key.
+"""Answers over a bounded input on several threads. The work is divided by time or, if that is not possible, by query or
+by key.
 
-By time: a row depends on the events of a window before its end. If the input is in order, each thread reads a slice of
-it, and a window before the slice. The rows that end in the slices follow each other as in one thread.
+By time: a row of the answer depends only on events of the window before its end. If the input is sorted by time, each
+thread reads a slice of it, and in addition the window before the slice. A thread returns the rows that end in its
+slice.
 
-By key: events that can meet in a match agree on the columns of `Plan.shared_columns`. Rows are selected by type in
-ranges of the input, then divided by a hash of these columns. Each part is read by an operator of its own, over the same
-table. Matches are merged by the completing event before columns are built. This costs more than slices of time, but it
-needs neither order nor a window.
+By key: events of one match agree on the columns of `Plan.shared_columns`. Rows are selected by type in ranges of the
+input, then divided by a hash of these columns. Each part has its own operator, which reads the same table. Matches of
+all parts are merged by their last events before columns are built. This costs more than division by time, but needs
+neither a sorted input nor a window.
 
-Each part has an equal share of every limit. If a part fails, one thread does all the work again and decides: the whole
-may keep a limit that a part does not, and errors are those of one thread.
+Each part has an equal share of every limit. If a part fails, one thread does all the work again, and its answer or
+error counts. The whole may keep a limit that one part exceeds.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ _CHUNK_ROWS = 1 << 17
 
 
 def answers(program: Program, table: pa.Table, threads: int) -> dict[str, pa.Table]:
-    """The rows of each query over an input that ends, as one thread gives them."""
+    """The rows of each query over a bounded input, the same as with one thread."""
     if program.layout.is_ordered:
         scale = scale_for(conform(table, program.layout), program.layout)
         if scale is not None or not _is_simple(program):
@@ -71,7 +73,7 @@ def answers(program: Program, table: pa.Table, threads: int) -> dict[str, pa.Tab
 
 
 def _is_simple(program: Program) -> bool:
-    """Whether all are queries, and none reads the matches of another."""
+    """Whether a program has only queries, and none reads the matches of another."""
     return (
         not program.algebra
         and not program.row_patterns
@@ -120,11 +122,11 @@ def _operators(program: Program, limits: Limits) -> list[Operator]:
 
 
 class _UnorderedError(Exception):
-    """The input is not in an order in which slices of rows are slices of time."""
+    """Raised if the input is not sorted, so that slices of rows are not slices of time."""
 
 
 class _Bounds(NamedTuple):
-    """The rows that a slice reads, and the first of them that is its own."""
+    """The rows that a slice reads, `first` to `last` - 1. Those before `own` belong to earlier slices."""
 
     first: int
     own: int
@@ -132,7 +134,7 @@ class _Bounds(NamedTuple):
 
 
 class _Slices(NamedTuple):
-    """Slices of an input, if it is in the order of time. Each is cut between two ticks."""
+    """Slices of an input that is sorted by time. Each cut is between two ticks."""
 
     program: Program
     limits: Limits
@@ -141,7 +143,7 @@ class _Slices(NamedTuple):
     bounds: Sequence[_Bounds]
 
     def rows_of(self, number: int) -> dict[str, pa.Table]:
-        """The rows of each query that end in a slice."""
+        """The rows of each query that end in the slice with this number."""
         first, own, last = self.bounds[number]
         self._check_order(own, last)
         table = _in_one_chunk(self.table.slice(first, last - first))
@@ -164,7 +166,7 @@ class _Slices(NamedTuple):
             raise _UnorderedError
 
     def _from(self, rows: pa.Table, tick: int) -> pa.Table:
-        """The rows that end at a tick or later."""
+        """The rows that end at tick `tick` or later."""
         layout, field = self.program.layout, self.program.layout.schema.field(self.program.layout.time)
         ends = rows.column("end")
 
@@ -175,8 +177,9 @@ class _Slices(NamedTuple):
 
 
 def _slices(program: Program, table: pa.Table, threads: int) -> _Slices | None:
-    """As many slices as threads for the queries that can be divided by time; None if there are none, or if they would
-    read too many rows twice."""
+    """One slice for each thread, if the queries can be divided by time. None if they cannot, or if too many rows would
+    be read twice.
+    """
     reaches = {name: reach_ticks(plan) for name, plan in program.plans().items()}
     own = program.of(name for name, reach in reaches.items() if reach is not None)
     limits = program.limits.share(threads)
@@ -198,7 +201,7 @@ def _slices(program: Program, table: pa.Table, threads: int) -> _Slices | None:
 
 
 def _relevant_share(program: Program, table: pa.Table) -> float:
-    """The share of events that have a type that some query names, in a sample."""
+    """The share of events in a sample that have a type which some query names."""
     named = [component.types for query in program.queries for component in query.components]
     if program.layout.type is None or None in named:
         return 1.0
@@ -233,8 +236,9 @@ def _in_one_chunk(table: pa.Table) -> pa.Table:
 
 
 def _hashed_columns(plan: Plan, layout: Layout) -> list[str]:
-    """The input columns that divide the events of a query; none if types of events have them in different columns, or
-    as floats, of which different bits may be equal."""
+    """The input columns by which the events of a query are divided. Empty if event types have them in different
+    columns, or if one has floats, because equal floats may have different bits.
+    """
     if layout.start is not None:
         return []
     found = []
@@ -254,7 +258,7 @@ def _hashed_columns(plan: Plan, layout: Layout) -> list[str]:
 
 
 def _lacks_some(plan: Plan, name: str) -> bool:
-    """Whether some type of event has no such attribute."""
+    """Whether some event type lacks an attribute."""
     return any(
         isinstance(expression, Attribute) and expression.path == (name,) and expression.present_in is not None
         for part in plan.key
@@ -266,7 +270,7 @@ Selected = tuple[np.ndarray, np.ndarray]
 
 
 def _selected(plan: Plan, layout: Layout, table: pa.Table, columns: Sequence[str], threads: int) -> list[Selected]:
-    """For each part its rows and their components as bits; one part if there are few."""
+    """For each part, its rows and the components that they may fill, as bits. One part if the rows are few."""
     stager = cast(Divisible, operator_for(plan, layout, Limits())).stager
     bounds = [table.num_rows * number // threads for number in range(threads + 1)]
     ranges = [table.slice(first, last - first) for first, last in itertools.pairwise(bounds)]
@@ -317,7 +321,7 @@ def _search(
 
 
 def _rows(operator: Divisible, parts: Sequence[Found], table: pa.Table, ticks: np.ndarray, threads: int) -> pa.Table:
-    """The rows of all parts in the order of one thread."""
+    """The rows of all parts in the order of a single thread."""
     found = [part for part in parts if len(part.ticks)]
     if not found:
         return empty_table(operator.schema)

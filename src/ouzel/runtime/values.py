@@ -1,11 +1,11 @@
-"""Columns: Arrow arrays as numpy arrays over the same memory, Arrow's encodings as plain columns, and the engine form
-of values, the type of a column while expressions are computed.
+"""Columns: Arrow arrays as numpy arrays over the same memory, Arrow's encodings as plain columns, and the *engine form*
+of values, which is the form in which expressions are computed.
 
-Integers, dates (days), timestamps and durations (ticks) are int64; floats are float64; decimals, strings, binaries and
-booleans are Arrow's own.
+In engine form, integers, dates (days), timestamps and durations (ticks) are int64, and floats are float64. Decimals,
+strings, binaries and booleans keep their Arrow types.
 
-pyarrow's own `to_numpy` and `array` import pandas if it is installed, which takes longer than a small query.
-Dictionaries, run ends and views become plain columns here, so that no other code has to know them.
+pyarrow's own `to_numpy` and `array` are not used, because they import pandas if it is installed, and that takes longer
+than a small query. Dictionaries, run ends and views become plain columns here, so that other code need not handle them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def numbers(array: pa.Array, dtype: Any = np.int64) -> np.ndarray:
 
 
 def truths(array: pa.Array) -> np.ndarray:
-    """Where an array of booleans is true; null is not true.
+    """Where an array of booleans is true. Null is not true.
 
     >>> truths(pa.array([True, None, False])).tolist()
     [True, False, False]
@@ -69,7 +69,7 @@ def valids(array: pa.Array) -> np.ndarray:
 
 
 def arrow(values: np.ndarray, type_: pa.DataType | None = None) -> pa.Array:
-    """An Arrow array over the memory of numbers, as numbers or as another type of the same width.
+    """An Arrow array over the memory of a numpy array, as numbers or as another type of the same width.
 
     >>> arrow(np.array([1, 2])).type, arrow(np.array([1, 2]), pa.timestamp("us")).type
     (DataType(int64), TimestampType(timestamp[us]))
@@ -128,7 +128,7 @@ def empty_table(schema: pa.Schema) -> pa.Table:
 
 
 def repeated(value: Any, type_: pa.DataType, rows: int) -> pa.Array:
-    """A value repeated `count` times.
+    """A value repeated `rows` times.
 
     >>> repeated("x", pa.large_string(), 2).to_pylist()
     ['x', 'x']
@@ -172,7 +172,7 @@ def plain_table(table: pa.Table) -> pa.Table:
 
 
 def retyped(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
-    """A plain column in another plain type; raises Arrow's errors if its values do not fit.
+    """A plain column in another plain type. Raises Arrow's errors if its values do not fit.
 
     >>> retyped(pa.chunked_array([["x"]]), pa.dictionary(pa.int32(), pa.large_string())).type.value_type
     DataType(large_string)
@@ -193,7 +193,7 @@ def retyped(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
 
 
 def _plain_type(kind: pa.DataType, *, nested: bool = False) -> pa.DataType:
-    """The plain type of a type; nested dictionaries are decoded, too."""
+    """The plain form of a type. Dictionaries inside it are decoded too."""
     if pa.types.is_string_view(kind):
         return pa.large_string()
     if pa.types.is_binary_view(kind):
@@ -301,7 +301,7 @@ _EXACT_DOUBLE_MAX = 2**53
 
 
 def is_computed(declared: Type) -> bool:
-    """Whether values of a type are computed with; others are only returned and tested for null.
+    """Whether expressions can compute with values of a type. Other values can only be returned and tested for null.
 
     >>> is_computed(Type(Kind.DECIMAL, precision=30))
     False
@@ -311,7 +311,7 @@ def is_computed(declared: Type) -> bool:
 
 
 def engine_type(declared: Type) -> pa.DataType:
-    """The Arrow type in which values of a type are computed; null for values that are only returned.
+    """The Arrow type of values in engine form; null for values that can only be returned.
 
     >>> from ouzel.bind.model import INT
     >>> engine_type(INT)
@@ -338,7 +338,7 @@ def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def to_engine(column: pa.Array | pa.ChunkedArray, declared: Type, name: str = "") -> Column:
-    """An input column in engine form; its name is for the error about a value that does not fit."""
+    """An input column in engine form. `name` is for the error if a value does not fit."""
     array = one_array(column)
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks)
@@ -372,8 +372,8 @@ def _converted(array: pa.Array, declared: Type) -> Column:
 
 
 def unscaled(column: Column) -> tuple[np.ndarray, np.ndarray]:
-    """The digits of decimals that fit 64 bits, without their point and with zeros for nulls, and where there is a
-    value.
+    """(digits, valid): the digits of decimals as integers, and where they are not null. They must fit 64 bits. Nulls
+    have the digits 0.
 
     >>> from decimal import Decimal
     >>> [part.tolist() for part in unscaled(pa.array([Decimal("1.50"), None]))]
@@ -387,7 +387,7 @@ def unscaled(column: Column) -> tuple[np.ndarray, np.ndarray]:
 
 
 def as_integers(column: Column) -> tuple[np.ndarray, np.ndarray]:
-    """The column as int64, and where it is not null. Decimals become their unscaled digits."""
+    """(values, valid): the column as int64, and where it is not null. Decimals become their unscaled digits."""
     kind = column.type
     if pa.types.is_decimal(kind):
         return unscaled(column)
@@ -399,7 +399,7 @@ def as_integers(column: Column) -> tuple[np.ndarray, np.ndarray]:
 
 
 def to_float(column: Column) -> Column:
-    """Numbers as the nearest doubles. Arrow's own cast of decimals is sometimes off by one bit.
+    """Numbers as the nearest floats. Arrow's own cast of decimals is sometimes off by one bit.
 
     >>> from decimal import Decimal
     >>> to_float(pa.array([Decimal("99999.99999"), None])).to_pylist()
@@ -420,7 +420,7 @@ def to_float(column: Column) -> Column:
 
 
 def from_engine(column: Column, declared: Type) -> Column:
-    """A computed column in its output type: ticks and days become timestamps, durations and dates again."""
+    """A computed column in its output type: ticks and days become timestamps, durations and dates."""
     if declared.kind is Kind.TIMESTAMP:
         return column.cast(pa.timestamp(declared.unit or "us", declared.zone))
     if declared.kind is Kind.DURATION:
@@ -440,7 +440,7 @@ def output_type(declared: Type) -> pa.DataType:
 
 
 def split(column: Column, dtype: type) -> tuple[np.ndarray, np.ndarray]:
-    """Values, with zeros for nulls, and the mask of those that are not null."""
+    """(values, valid): the values, with zeros for nulls, and where they are not null."""
     valid = valids(column)
     filled = pc.fill_null(column, 0) if column.null_count else column
     if filled.type not in (pa.int64(), pa.float64()):
@@ -466,7 +466,7 @@ COMPARISONS: dict[str, Callable[[Column, Column], Column]] = {
 
 
 def compare(operator: str, left: Column, right: Column) -> Column:
-    """A comparison; among floats NaN equals NaN and is greater than every number, as in Spark."""
+    """A comparison. NaN equals NaN and is greater than every number, as in Spark."""
     if pa.types.is_null(left.type) or pa.types.is_null(right.type):
         return pa.nulls(len(left), pa.bool_())
     result = COMPARISONS[operator](left, right)
@@ -487,7 +487,7 @@ def compare(operator: str, left: Column, right: Column) -> Column:
 
 
 def ranks(column: pa.Array) -> np.ndarray:
-    """For each value its place among the distinct values: nulls first, NaN last.
+    """For each value, its rank among the distinct values: nulls first, NaN last.
 
     >>> ranks(pa.array([2.0, None, float("nan"), -0.0, 0.0])).tolist()
     [2, 0, 3, 1, 1]
@@ -513,12 +513,12 @@ def ranks(column: pa.Array) -> np.ndarray:
 
 
 def _is_ranked_by_python(kind: pa.DataType) -> bool:
-    """Whether Arrow cannot order such values."""
+    """Whether values of a type must be sorted in Python, because Arrow cannot."""
     return pa.types.is_nested(kind) or pa.types.is_interval(kind) or isinstance(kind, pa.BaseExtensionType)
 
 
 def _sort_key(value: Any) -> tuple[Any, ...]:
-    """Lists elementwise, maps by sorted key, structs field by field."""
+    """A sort key: lists elementwise, maps by sorted key, structs field by field."""
     if value is None:
         return (0,)
     if isinstance(value, dict):

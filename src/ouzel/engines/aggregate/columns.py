@@ -460,7 +460,7 @@ def remove(tables, words, base, instances, slot):
 
 @helper
 def identity(tables, words, reals, wide, base, rows):
-    """Write the identity matrix, which stands for no events."""
+    """Write the identity matrix, which is the product of no events."""
     columns = tables.columns
     word_width = tables.word_fields + wide * (1 + tables.integers)
     real_width = tables.real_fields + wide

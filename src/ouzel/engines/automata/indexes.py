@@ -385,8 +385,8 @@ def write_entries(
 
     Atoms that do not fit into an entry go to `rest`, from row `more` on. Returns the row after the last one written.
 
-    It also makes the gates of nodes with few edges. A gate has one bit for each edge, which stands for an equality that
-    the edge requires, if possible one that the wait does not require already.
+    It also makes the gates of nodes with few edges. A gate has one bit for each edge. The bit is a hash of an equality
+    that the edge requires, if possible one that the wait does not require already.
     """
     for k in range(len(rows)):
         row, edge = rows[k], edges[k]

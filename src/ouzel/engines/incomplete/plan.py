@@ -1,8 +1,8 @@
-"""The plan of a query over an incomplete stream (THRESHOLD, AYAC): what is tested if components are missing; and its
-EXPLAIN.
+"""The plan of a query over an incomplete stream (THRESHOLD, AYAC), and its EXPLAIN. It says which tests apply when
+components are missing.
 
-Equalities are keys as in any plan, if the defaults keep them true for missing components. All other conjuncts become
-tests, with a variant for every set of missing components that changes them.
+Equalities become keys as in any plan, if the defaults make them true for missing components too. All other conjuncts
+become tests, with a variant for every set of missing components that changes them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ Defaults = Mapping[Attribute | Intrinsic, Bound]
 
 @dataclass(frozen=True, slots=True)
 class IncompletePlan(Plan):
-    """A plan for the arrival kernel. `selection` and `forbidding` are the conjuncts as written, still to be tested."""
+    """A plan for the arrival kernel. `selection` and `forbidding` have the conjuncts as written, before they become
+    tests.
+    """
 
     engine: ClassVar[str] = "incomplete"
 
@@ -59,7 +61,7 @@ class IncompletePlan(Plan):
 
 
 def build_incomplete(query: BoundQuery, model: LossModel | None = None, off: Collection[str] = ()) -> IncompletePlan:
-    """The plan of a query with THRESHOLD, without the rules named in `off`."""
+    """The plan of a query with THRESHOLD. `off` names the rules that are switched off."""
     assert query.threshold is not None
     _check_defaults(query)
     plan = build(query)
@@ -110,8 +112,9 @@ def _check_defaults(query: BoundQuery) -> None:
 
 
 def _hash_written_equalities(plan: Plan) -> Plan:
-    """`x.id[z.id] = z.id` is hashed only if every default leads to a value of the same class: then the key implies the
-    equality for every set of missing components."""
+    """Make written equalities with defaults, such as `x.id[z.id] = z.id`, part of the key. This is done only if every
+    default is equal to the key too, so that the key implies the equality for every set of missing components.
+    """
     query = plan.query
     last = query.positives[-1].position
     usable = list(plan.selection)
@@ -137,7 +140,7 @@ def _default_in(query: BoundQuery, side: Bound, group: Collection[Bound]) -> boo
 
 
 def _sides(conjunct: Conjunct) -> tuple[Bound, Bound] | None:
-    """The two sides of a conjunct that is one equality between two components."""
+    """The two sides of a conjunct that is a single equality between two components; None for others."""
     if len(conjunct.comparisons) != 1 or len(conjunct.components) != 2:
         return None
     comparison = conjunct.comparisons[0]
@@ -171,7 +174,9 @@ def _classes(conjuncts: Collection[Conjunct]) -> list[set[Bound]]:
 
 
 def with_defaults(expression: Bound, missing: Collection[int], defaults: Defaults) -> Bound:
-    """The expression with defaults for the attributes of missing components, and null for those without a default."""
+    """An expression in which missing components are replaced: their attributes by the defaults, or by null if there is
+    no default.
+    """
 
     def change(reference: Attribute | Intrinsic) -> Bound:
         if reference.component not in missing:
@@ -185,7 +190,7 @@ def with_defaults(expression: Bound, missing: Collection[int], defaults: Default
 
 
 def reached_by(expression: Bound, defaults: Defaults) -> frozenset[int]:
-    """The components that the expression may read, including those of its defaults."""
+    """The components that an expression may read, either directly or through defaults."""
     reached: set[int] = set()
     waiting = [expression]
     while waiting:
@@ -202,7 +207,7 @@ def reached_by(expression: Bound, defaults: Defaults) -> frozenset[int]:
 
 @dataclass(frozen=True, slots=True)
 class LoweredTests:
-    """The tests of a plan as kernels make them, and the lanes that they read."""
+    """The tests of a plan in the form of the kernel, and the lanes that they read."""
 
     lanes: Lanes
     tests: tuple[ArrivalTest, ...]
@@ -210,7 +215,7 @@ class LoweredTests:
 
 
 def lower_incomplete(plan: IncompletePlan) -> LoweredTests:
-    """All conjuncts that no key and no role covers, with a variant for each set of missing components."""
+    """The tests of all conjuncts that no key or role implies, with a variant for each set of missing components."""
     lanes = Lanes()
     tests = [_test(plan, conjunct, lanes) for conjunct in plan.selection]
     tests += [_test(plan, conjunct, lanes, written=False) for conjunct in plan.equalities]
@@ -251,7 +256,7 @@ def _test(plan: IncompletePlan, conjunct: Conjunct, lanes: Lanes, *, written: bo
 def _variant(
     plan: IncompletePlan, conjunct: Conjunct, missing: frozenset[int], lanes: Lanes, *, written: bool
 ) -> tuple[Alternative, ...] | None:
-    """A conjunct for some missing components; None if it then holds."""
+    """A conjunct if these components are missing; None if it then always holds."""
     alternatives = []
     for comparison in conjunct.comparisons:
         form = _where_missing(comparison, missing, plan.query.defaults, written=written)
@@ -262,7 +267,7 @@ def _variant(
 
 
 def _where_missing(condition: Bound, missing: frozenset[int], defaults: Defaults, *, written: bool) -> Bound | None:
-    """A condition for some missing components; None if it then holds."""
+    """A condition if these components are missing; None if it then always holds."""
     if is_junction(condition):
         forms = [_where_missing(operand, missing, defaults, written=written) for operand in condition.operands]
         left = [form for form in forms if form is not None]
@@ -315,7 +320,9 @@ ENGINE = _Incomplete()
 
 
 def explain(plan: IncompletePlan) -> Explanation:
-    """Describe AYAC's operators: arrivals with upper bounds, then paths from each last component backwards."""
+    """Describe AYAC's operators: arrivals with upper bounds, then the search for paths backwards from each last
+    component.
+    """
     query, threshold = plan.query, plan.query.threshold
     assert threshold is not None
     arrivals = [f"one queue for each of {', '.join(label_of(c) for c in query.components)}"]

@@ -1,4 +1,6 @@
-"""Edges of a query over an incomplete stream: loss rates by disjunct, curves of scores and weights, pruned edges."""
+"""Edges of a query over an incomplete stream: loss rates for each disjunct of WHERE, curves of scores and weights, and
+which edges are pruned.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +30,18 @@ Disjunct = frozenset[Bound]
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """The loss rate of every component under some disjuncts of WHERE; `disjuncts` is None if all have the same
-    rates."""
+    """The loss rate of each component if one of `disjuncts` of WHERE holds; None if all disjuncts imply the same
+    rates.
+    """
 
     losses: tuple[float, ...]
     disjuncts: tuple[Disjunct, ...] | None = None
 
 
 def rates_of(query: BoundQuery, model: LossModel) -> tuple[Rates, ...]:
-    """The loss rates that the disjuncts of WHERE imply: one entry if readers make no difference."""
+    """The loss rates that the disjuncts of WHERE imply, one entry for each different result. There is one entry if loss
+    does not depend on readers.
+    """
     if not model.reader_loss:
         return (Rates(tuple(model.loss_of(c.variable, None) for c in query.components)),)
     found: dict[tuple[float, ...], list[Disjunct]] = {}
@@ -52,20 +57,22 @@ def rates_of(query: BoundQuery, model: LossModel) -> tuple[Rates, ...]:
 
 
 def best_rates(rates: Sequence[Rates], query: BoundQuery) -> tuple[float, ...]:
-    """For upper bounds: a path scores higher if its missing events are lost more often, and its negatives less
-    often."""
+    """The rates for upper bounds of scores. A path scores higher if its missing events are lost more often, and its
+    negative events less often.
+    """
     columns = zip(*(one.losses for one in rates), strict=True)
     return tuple(min(c) if query.components[p].negated else max(c) for p, c in enumerate(columns))
 
 
 def highest_rates(rates: Sequence[Rates]) -> tuple[float, ...]:
-    """For probabilities: the highest rate of each component."""
+    """The highest rate of each component, for probabilities."""
     return tuple(max(column) for column in zip(*(one.losses for one in rates), strict=True))
 
 
 def _disjuncts(query: BoundQuery) -> list[Disjunct]:
-    """The disjunctive form of the conjuncts without negatives; if one disjunct contains another, only the smaller one
-    counts."""
+    """The disjunctive form of all conjuncts on positive components. If one disjunct contains another, only the smaller
+    one is kept.
+    """
     found: set[Disjunct] = {frozenset()}
     # Those that name most components first; weaker conjuncts then add nothing.
     conjuncts = [conjunct for conjunct in query.conjuncts if conjunct.negative is None]
@@ -118,12 +125,12 @@ def _either(conditions: tuple[Bound, ...]) -> Bound:
 
 
 def _own_conditions(query: BoundQuery, negative: int) -> list[Bound]:
-    """The conjuncts of a negative."""
+    """The conditions on a negative component."""
     return [_either(conjunct.comparisons) for conjunct in query.conjuncts if conjunct.negative == negative]
 
 
 def _loss(query: BoundQuery, model: LossModel, position: int, conditions: Iterable[Bound]) -> float:
-    """The loss rate of a component whose readers satisfy all of some conditions."""
+    """The loss rate of a component, for readers that satisfy all of some conditions."""
     component = query.components[position]
     readers: set[str] | None = None
     if model.reader == "type" and component.types is not None:
@@ -137,7 +144,9 @@ def _loss(query: BoundQuery, model: LossModel, position: int, conditions: Iterab
 
 
 def _readers_in(comparison: Bound, position: int, path: tuple[str, ...]) -> set[str] | None:
-    """The readers that `x.reader = 'shelf'` or `x.reader IN ('shelf', 'door')` names; None if it may be any."""
+    """The readers that a condition such as `x.reader = 'shelf'` or `x.reader IN ('shelf', 'door')` allows; None if it
+    allows any.
+    """
     if is_junction(comparison):
         found = [_readers_in(operand, position, path) for operand in comparison.operands]
         known = [readers for readers in found if readers is not None]
@@ -159,7 +168,9 @@ def _readers_in(comparison: Bound, position: int, path: tuple[str, ...]) -> set[
 
 
 def lossy_components(query: BoundQuery, model: LossModel, losses: Sequence[float]) -> tuple[LossyComponent, ...]:
-    """The model's data about each component, in ticks; InputError if something needed is missing."""
+    """The model's data about each component, in ticks. Raises InputError if the query needs something that the model
+    lacks.
+    """
     tick_ns = query.catalog.time.tick_ns
     last = query.positives[-1].position
     made = []
@@ -193,7 +204,7 @@ def lossy_components(query: BoundQuery, model: LossModel, losses: Sequence[float
 
 
 def lacking_for_probability(query: BoundQuery, model: LossModel) -> str | None:
-    """What the model must have to know probabilities, and has not."""
+    """What the model lacks that probabilities need; None if it lacks nothing."""
     losses = highest_rates(rates_of(query, model))
     names = [(component.variable, losses[component.position]) for component in query.positives]
     for name, loss in names[:-1]:
@@ -209,7 +220,7 @@ def lacking_for_probability(query: BoundQuery, model: LossModel) -> str | None:
 
 
 class EdgeCurves:
-    """The curves of a pattern's edges, made on first use."""
+    """The curves of a pattern's edges, computed on first use."""
 
     def __init__(self, components: tuple[LossyComponent, ...], window: int) -> None:
         self.scoring = Scoring(components, float(window))
@@ -218,7 +229,7 @@ class EdgeCurves:
         self._scores: dict[tuple[int, int], Curve] = {}
 
     def score(self, source: int, target: int) -> Curve:
-        """The score of an edge as a function of the ticks between its ends."""
+        """The score of an edge as a function of the ticks between its two events."""
         if (source, target) not in self._scores:
             edge = self.scoring.edge(source, target)
             kinks = self.scoring.kinks(edge)
@@ -289,7 +300,7 @@ def _weight_curve(weight: Pieces, window: int) -> Curve:
 
 
 def _trend(edge: Edge) -> Trend:
-    """S^P and S^PP rise with time, S^N falls (AYAC 3.1, 3.2)."""
+    """Whether a score rises or falls with time: S^P and S^PP rise, S^N falls (AYAC 3.1, 3.2)."""
     falls = any(negative.loss > 0 for negative in edge.negatives)
     if edge.missing and falls:
         return Trend.NEITHER
@@ -298,15 +309,16 @@ def _trend(edge: Edge) -> Trend:
 
 @lru_cache(maxsize=64)
 def edge_curves(components: tuple[LossyComponent, ...], window: int) -> EdgeCurves:
-    """The curves of a query. All sessions of a process that run the same query share them."""
+    """The curves of a query. All sessions in a process that run the same query share them."""
     return EdgeCurves(components, window)
 
 
 def edges_of(
     query: BoundQuery, curves: EdgeCurves, listed: list[Curve], *, threshold: float, bounds: bool
 ) -> list[ArrivalEdge]:
-    """The edges that a path may take, without those that no path above the threshold can take (AYAC section 4). Their
-    curves are added to `listed`."""
+    """The edges that a path may take. Edges that no path above the threshold can take are pruned (AYAC section 4). The
+    curves of the others are added to `listed`.
+    """
     length = len(query.positives)
     assert query.threshold is not None
     on_probability = query.threshold.on_probability
@@ -352,7 +364,7 @@ def weights_of(query: BoundQuery, curves: EdgeCurves, listed: list[Curve]) -> Ar
 
 
 def _number(curve: Curve, listed: list[Curve]) -> int | float:
-    """A constant as it is, otherwise the number of the curve in the list."""
+    """A constant for a constant curve; otherwise the number of the curve in `listed`."""
     if curve.constant is not None:
         return curve.constant
     for number, known in enumerate(listed):

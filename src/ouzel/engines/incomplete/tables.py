@@ -1,8 +1,9 @@
-"""Arrays of the arrival kernel (AYAC): a query with its edges and their scores, its memory, its matches.
+"""Arrays of the arrival kernel (AYAC): a query with its edges and their scores, the state, and the matches.
 
 Instances are those of `kernels/events.py`. Positions count positive components. An *edge* leads to a position from an
-earlier one, or from the start of the window (ENTRY); the positions between are missing. The score of a path and its
-weight, of which the probability is a share, are products over its edges. Nothing here needs numba.
+earlier one, or from the start of the window (ENTRY). The positions between them are missing. A path has a score and a
+weight, which are products over its edges. Its probability is its share of the weights of all explanations. Nothing here
+needs numba.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ SLACK = 1 + 1e-6
 
 
 class ArrivalCounter(IntEnum):
-    """Places in `ArrivalState.counters`."""
+    """Indexes into `ArrivalState.counters`."""
 
     LATEST_TICK = 0  # the tick of the latest matches
     AT_LATEST = 1  # how many there were at it
@@ -38,7 +39,7 @@ class ArrivalCounter(IntEnum):
 
 
 class ByEdge(IntEnum):
-    """Columns of `ArrivalTables.by_edge`. Ranges end where those of the next row begin."""
+    """Columns of `ArrivalTables.by_edge`. The negatives of an edge end where those of the next row begin."""
 
     SOURCE = 0  # a position, or ENTRY
     SCORE = 1  # a curve, or -1: the constant is in `edge_score`
@@ -69,7 +70,7 @@ class AtEnd(IntEnum):
 
 
 class ByNegative(IntEnum):
-    """Columns of `ArrivalTables.by_negative`, by component; rows of positives are not used."""
+    """Columns of `ArrivalTables.by_negative`, by component. Rows of positive components are not used."""
 
     EVERYWHERE = 0  # 1 if some of its instances may have EVERY_KEY
     READY = 1  # the lowest position that its tests read; the length if they read none
@@ -78,7 +79,7 @@ class ByNegative(IntEnum):
 
 
 class ByTest(IntEnum):
-    """Columns of `ArrivalTables.by_test`. Ranges end where those of the next row begin."""
+    """Columns of `ArrivalTables.by_test`. What belongs to a test ends where that of the next row begins."""
 
     FIRST_NAMED = 0  # in `named`: positions that change the test if they are missing
     FIRST_VARIANT = 1  # in `variants`: by those missing, as bits, a conjunct, or ALWAYS
@@ -88,7 +89,7 @@ ALWAYS = -1
 
 
 class CurveTables(NamedTuple):
-    """Functions of an integer number of ticks, in [0, 1], as pieces: see `Curve` of `ouzel.loss`."""
+    """Functions of a number of ticks with values in [0, 1], stored in pieces; see `Curve` of `ouzel.loss`."""
 
     first_piece: NDArray[np.int32]  # of each curve; one more entry than curves
     low: NDArray[np.int64]
@@ -136,10 +137,10 @@ class ArrivalTables(NamedTuple):
 
 
 class ArrivalTest(NamedTuple):
-    """A conjunct, with a variant for each set of missing components that changes it.
+    """A conjunct, with one variant for each set of missing components that changes it.
 
-    `lowest` is the lowest position that it reads. `variants` has an entry for each set of missing ones among `named`,
-    the first of them the lowest bit; None: it holds.
+    `lowest` is the lowest position that the conjunct reads. `variants` has one entry for each subset of `named` that
+    may be missing, indexed by bits, the lowest for the first of `named`. None means that the conjunct holds.
     """
 
     lowest: int
@@ -148,7 +149,7 @@ class ArrivalTest(NamedTuple):
 
 
 class ArrivalEdge(NamedTuple):
-    """`score` is the number of a curve, or a constant if it is a float."""
+    """An edge. `score` is the number of a curve or, if it is a float, a constant."""
 
     source: int
     target: int
@@ -158,7 +159,7 @@ class ArrivalEdge(NamedTuple):
 
 
 class ArrivalWeights(NamedTuple):
-    """What `ArrivalTables` has for probabilities."""
+    """The part of `ArrivalTables` that probabilities need."""
 
     pairs: NDArray[np.int32]
     best_path_ahead: NDArray[np.float64]
@@ -272,7 +273,7 @@ def build_arrival_tables(
 
 
 class QueueLink(IntEnum):
-    """Columns of `ArrivalState.links`: slots of the same queue, -1 for none."""
+    """Columns of `ArrivalState.links`: slots of the same queue; -1 for none."""
 
     BELOW = 0  # the one before
     ABOVE = 1  # the one after
@@ -284,7 +285,7 @@ class QueueLink(IntEnum):
 
 
 class Queue(IntEnum):
-    """Columns of `ArrivalState.queues`: slots, -1 for none."""
+    """Columns of `ArrivalState.queues`: slots; -1 for none."""
 
     NEWEST = 0
     OLDEST = 1
@@ -294,7 +295,7 @@ class Queue(IntEnum):
 
 
 class ArrivalState(NamedTuple):
-    """The memory between calls: a queue for each key and component (PAQs and NAQs of AYAC section 4)."""
+    """The state between calls: a queue for each key and component (PAQs and NAQs of AYAC section 4)."""
 
     queues: Matrix[np.int32]  # [key * components + component, Queue]
     links: Matrix[np.int32]  # [slot, QueueLink]
@@ -313,7 +314,7 @@ class ArrivalState(NamedTuple):
 
 
 class ArrivalOutput(NamedTuple):
-    """The matches found; `written`, with one entry, is their number."""
+    """The matches found. `written`, of length 1, is their number."""
 
     slots: Matrix[np.int32]  # [position, match], -1 where missing
     score: NDArray[np.float64]
@@ -323,7 +324,7 @@ class ArrivalOutput(NamedTuple):
 
 
 def new_state(tables: ArrivalTables, capacity: int, keys: int) -> ArrivalState:
-    """Empty queues for so many slots and keys."""
+    """Empty queues with room for this many slots and keys."""
     levels = tables.length + 1
     return ArrivalState(
         queues=np.full((keys * tables.components, len(Queue)), -1, np.int32),
@@ -343,7 +344,7 @@ def new_state(tables: ArrivalTables, capacity: int, keys: int) -> ArrivalState:
 
 
 def reserve(tables: ArrivalTables, state: ArrivalState, capacity: int, keys: int) -> ArrivalState:
-    """The same state with room for at least so many slots and keys."""
+    """The same state with room for at least this many slots and keys."""
     if capacity > len(state.upper):
         links = np.full((capacity, len(QueueLink)), -1, np.int32)
         links[: len(state.links)] = state.links
@@ -358,7 +359,7 @@ def reserve(tables: ArrivalTables, state: ArrivalState, capacity: int, keys: int
 
 
 def new_output(tables: ArrivalTables, capacity: int = 1024) -> ArrivalOutput:
-    """Room for so many matches."""
+    """Room for this many matches."""
     return ArrivalOutput(
         slots=np.empty((tables.length, capacity), np.int32),
         score=np.empty(capacity, np.float64),

@@ -1,4 +1,4 @@
-"""Kernel of forms of OUTPUT that choose matches in turn."""
+"""The kernel of forms of OUTPUT for which a chosen match excludes later ones."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ def choose(
     lowest: NDArray[np.int64],
     kept: NDArray[np.bool_],
 ) -> None:
-    """Keep in turn each match that is after the bound of its group. It moves the bound to its reach.
+    """Keep each match whose `at` is greater than the bound of its group, one match after the other. A kept match raises
+    the bound to its `reach`.
 
-    Matches side by side of one class may be in any order: all are kept that may be in some order, and the bound moves
-    as far as in every order. `lowest` has room for each group.
+    The order of adjacent matches of one class is not known yet. Of these, every match is kept that some order would
+    keep, and the bound rises only as far as it does in every order. `lowest` is scratch space with one entry for each
+    group.
 
     >>> bounds, lowest, kept = np.array([0]), np.array([0]), np.zeros(4, np.bool_)
     >>> choose(np.array([1, 2, 2, 3]), np.array([0, 0, 0, 0]), np.array([1, 2, 4, 4]), np.array([3, 5, 6, 6]), bounds,

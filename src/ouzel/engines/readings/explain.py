@@ -1,4 +1,4 @@
-"""Readings in EXPLAIN: the components of each, and how its matches are found."""
+"""EXPLAIN of readings: the components of each reading, and how its matches are found."""
 
 from __future__ import annotations
 

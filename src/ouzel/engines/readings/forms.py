@@ -1,7 +1,8 @@
-"""The forms of OUTPUT over the matches of several readings (docs/semantics.md, "Output"), and equal matches.
+"""The forms of OUTPUT over the matches of several readings (docs/semantics.md, "Output"), and removal of equal
+matches.
 
-Matches of one end are ranked by the reading, then by their start, positions and component numbers. The readings give
-all their matches; a form chooses among them within a partition.
+Each reading returns all its matches, and a form chooses among them within each partition. Matches with the same end are
+ordered by reading, then by start, positions and component numbers.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from ouzel.runtime.values import Column, ranks
 
 
 class Distinct:
-    """Two readings that bind the same events to the same variables give one match, of the first reading."""
+    """Removes equal matches. If two readings bind the same events to the same variables, only the match of the first
+    reading remains.
+    """
 
     def __init__(self, query: BoundQuery) -> None:
         # For each reading the first one with the same variables, -1 if no other reading can give its matches.
@@ -44,7 +47,7 @@ class Distinct:
         self._applies = bool((self._alike >= 0).any())
 
     def among(self, union: Union, kept: np.ndarray) -> np.ndarray:
-        """The matches without those that an earlier reading has given."""
+        """The matches without those that an earlier reading has returned too."""
         if not self._applies:
             return kept
         asked = np.sort(kept[self._alike[union.readings[kept]] >= 0])
@@ -64,10 +67,12 @@ class Form(ABC):
 
     @abstractmethod
     def chosen(self, union: Union, kept: np.ndarray, until: int) -> np.ndarray:
-        """Which of some matches, in order of their end, the form keeps, ranked."""
+        """Which matches the form chooses. They must be ordered by end; the result is in the order in which a form
+        chooses.
+        """
 
     def dump(self) -> Any:
-        """What later choices depend on."""
+        """The state on which later choices depend."""
         return None
 
     def load(self, head: Any) -> None:
@@ -76,14 +81,14 @@ class Form(ABC):
 
 
 def _ranked(union: Union, kept: np.ndarray) -> np.ndarray:
-    """Matches in the order in which a form chooses."""
+    """Matches in the order in which a form considers them."""
     kept = np.sort(kept)
     few = union.picked(kept)
     return kept[np.lexsort((few.ranks, few.matches.starts, few.readings, few.matches.ends))]
 
 
 class _Latest(Form):
-    """All matches of one last event end at one time, so nothing is kept for later."""
+    """OUTPUT LATEST. It needs no state, because all matches with the same last event end at the same time."""
 
     def chosen(self, union: Union, kept: np.ndarray, until: int) -> np.ndarray:
         kept = np.sort(kept)
@@ -99,8 +104,9 @@ class _Latest(Form):
 
 
 class _InTurn(Form):
-    """Keeps a match if it comes after what the matches kept before it in its group cover. What they cover is kept for
-    a window."""
+    """Forms that choose a match if it comes after all that the matches chosen earlier in its group cover. The covered
+    range of a group is kept for a window.
+    """
 
     def __init__(self, query: BoundQuery, layout: Layout) -> None:
         self._query = query
@@ -133,7 +139,9 @@ class _InTurn(Form):
         return found
 
     def _extent(self, union: Union) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """For each match what must be after that of matches before it, up to where it covers, and since when."""
+        """(at, reach, since) of each match: what must be after the covered range for the match to be chosen, how far a
+        chosen match extends this range, and the time from which that is kept for a window.
+        """
         matches = union.matches
         if self._form is OutputForm.NON_OVERLAPPING:
             return matches.starts, matches.ends, matches.ends
@@ -152,7 +160,7 @@ class _InTurn(Form):
         bounds: np.ndarray,
         asked: np.ndarray,
     ) -> np.ndarray:
-        """Choose among matches; without classes, each is one of its own."""
+        """Choose among the matches in `asked`. Without classes, the order of all matches is known."""
         kept = np.zeros(len(asked), np.bool_)
         choose(
             np.arange(len(asked)) if classes is None else classes[asked].astype(np.int64),
@@ -167,7 +175,7 @@ class _InTurn(Form):
         return found
 
     def _groups(self, union: Union) -> tuple[list[Any], np.ndarray]:
-        """The groups of the matches by their names, and the group of each match."""
+        """(names of the groups, the group of each match)."""
         first_rows = union.first_rows
         if self._form is not OutputForm.FIRST and not self._query.equivalences:
             return [()], np.zeros(len(first_rows), np.int64)
@@ -190,7 +198,7 @@ class _InTurn(Form):
         return list(zip(*values, strict=True)), number[first_rows]
 
     def dump(self) -> Any:
-        """What later choices depend on."""
+        """The state on which later choices depend."""
         return [[name, *found] for name, found in self._covered.items()]
 
     def load(self, head: Any) -> None:
@@ -202,7 +210,7 @@ _NOTHING = np.iinfo(np.int64).min
 
 
 def _storable(values: Column) -> list[Any]:
-    """Values of an equivalence test as values that are equal if the test says so, and that JSON stores."""
+    """Values of an equivalence test in a form that JSON can store, and in which they are equal if the test says so."""
     kind = values.type
     if pa.types.is_temporal(kind):
         values = values.cast(pa.int32() if pa.types.is_date32(kind) or pa.types.is_time32(kind) else pa.int64())
@@ -212,7 +220,7 @@ def _storable(values: Column) -> list[Any]:
 
 
 def _comparable(value: Any) -> Any:
-    """NaN equals NaN, and -0.0 equals 0.0."""
+    """A value for which NaN equals NaN, and -0.0 equals 0.0."""
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, float):
@@ -221,10 +229,10 @@ def _comparable(value: Any) -> Any:
 
 
 class Furthest:
-    """OUTPUT FURTHEST: of the runs from one event, the one that binds the most components. A complete one is returned
-    at once, another one when its window has passed.
+    """OUTPUT FURTHEST: of the runs that start with one event, the one that binds the most components. A complete run is
+    returned at once, an incomplete one when its window has passed.
 
-    A reading gives the first run of each length from an event, so that a run is compared with shorter and longer ones.
+    For each length there is a reading, which finds the first run of this length from each event.
     """
 
     def __init__(self, query: BoundQuery, layout: Layout) -> None:
@@ -237,7 +245,9 @@ class Furthest:
         self._firsts = self._starts = self._ends = np.empty(0, np.int64)
 
     def chosen(self, table: pa.Table, starts: np.ndarray, ends: np.ndarray, firsts: np.ndarray, until: int) -> Answer:
-        """What is complete, and what can no longer be. `firsts` are the positions of the first events."""
+        """The complete runs, and the incomplete runs whose window has passed. `firsts` are the positions of the first
+        events.
+        """
         firsts = np.concatenate([self._firsts, firsts])
         starts, ends = np.concatenate([self._starts, starts]), np.concatenate([self._ends, ends])
         table = table if self._held is None else pa.concat_tables([self._held, table])
@@ -267,7 +277,7 @@ class Furthest:
 
     @property
     def deadline(self) -> int | None:
-        """When the window of the oldest run has passed."""
+        """The tick at which the window of the oldest incomplete run has passed; None if there is none."""
         return int(self._deadlines(self._starts).min()) if len(self._starts) else None
 
     def dump(self, writer: Writer) -> dict[str, Any] | None:
@@ -283,7 +293,7 @@ class Furthest:
 
 
 def form_of(query: BoundQuery, layout: Layout) -> Form | None:
-    """What chooses among the matches of a query; None if all are kept, or by OUTPUT FURTHEST."""
+    """The form that chooses among the matches of a query; None if all are kept, or if OUTPUT FURTHEST chooses."""
     if query.output.form in (OutputForm.ALL, OutputForm.COMPRESSED, OutputForm.FURTHEST):
         return None
     return _Latest() if query.output.form is OutputForm.LATEST else _InTurn(query, layout)

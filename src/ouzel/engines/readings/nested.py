@@ -1,4 +1,4 @@
-"""Negated sequences: which matches of a reading they forbid."""
+"""Negated sequences: finds them, and says which matches of a reading they forbid."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from ouzel.runtime.values import numbers, one_array
 
 
 class NestedSequence:
-    """The events between which a negated sequence was found, and since when. They are kept for a window: no later match
-    has them."""
+    """A negated sequence: the event pairs between which it was found, with the time of each. They are kept for a
+    window, because no later match can have them.
+    """
 
     def __init__(self, plan: NestedPlan, operator: MatchOperator, query: BoundQuery) -> None:
         self.operator = operator
@@ -29,7 +30,7 @@ class NestedSequence:
         self._ends = np.empty(0, np.int64)
 
     def advance(self, until: int) -> None:
-        """Find the sequences up to a tick."""
+        """Find the sequences that end at or before tick `until`."""
         for part in self.operator.matches(until):
             positions = numbers(one_array(part.table.column(POSITION)))
             found = np.stack([positions[part.first_rows(place)] for place in self._events], axis=1)
@@ -41,13 +42,13 @@ class NestedSequence:
         self._found, self._ends = self._found[kept], self._ends[kept]
 
     def evict(self, until: int, window: int | None) -> None:
-        """Forget what no later match can have."""
+        """Drop the event pairs that no later match can have."""
         if window is not None:
             kept = self._ends > until - window
             self._found, self._ends = self._found[kept], self._ends[kept]
 
     def forbidden(self, union: Union, asked: np.ndarray) -> np.ndarray:
-        """Which of some matches have a sequence between their events."""
+        """For each match, whether a sequence was found between its events."""
         if not len(self._found):
             return np.zeros(len(asked), bool)
         matches = union.matches

@@ -1,5 +1,4 @@
-"""Runs the operators of all readings over one stream and merges their matches: in order of their end, then of the
-reading."""
+"""Runs the operators of all readings over one stream, and merges their matches: by end, then by reading."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ _LAYOUT = 3
 
 
 class ReadingsOperator(QueryOperator):
-    """The matches of a query with several readings."""
+    """The operator of a query with several readings."""
 
     def __init__(self, plan: ReadingsPlan, layout: Layout, limits: Limits) -> None:
         query = plan.query
@@ -66,7 +65,7 @@ class ReadingsOperator(QueryOperator):
         self._output = Output(replace(query, output=BoundOutput(OutputForm.ALL)), layout)
 
     def stage(self, table: pa.Table, ticks: np.ndarray, *, zero_copy: bool = False) -> None:
-        """Take in rows, in any order."""
+        """Add rows, in any order."""
         if self._order is not None:
             self._order.stage(table, ticks)
             return
@@ -74,7 +73,7 @@ class ReadingsOperator(QueryOperator):
             part.stage(table, ticks, zero_copy=zero_copy)
 
     def answer(self, until: int) -> Answer:
-        """What the events up to a tick complete in each reading."""
+        """The matches that events up to tick `until` complete, over all readings."""
         if self._order is not None:
             ready = self._order.take_ready(until)
             if ready is not None:
@@ -130,7 +129,9 @@ class ReadingsOperator(QueryOperator):
         return order
 
     def _compressed_schema(self, layout: Layout) -> pa.Schema:
-        """The columns of all readings, with the number of the reading. Their graphs have the events of all."""
+        """The columns that all readings have, and the number of the reading. Graphs have the event columns of all
+        readings.
+        """
         keys = {field.name: field for part in self._parts for field in list(part.schema)[:-2]}
         graph = self._parts[0].schema.field("graph").type
         shown = {field.name for part in self._parts for field in _events(part.schema)}
@@ -155,11 +156,11 @@ class ReadingsOperator(QueryOperator):
 
     @property
     def _operators(self) -> list[MatchOperator]:
-        """Those of the readings, and of their negated sequences."""
+        """The operators of all readings and of their negated sequences."""
         return [*self._parts, *(one.operator for sequences in self._nested for one in sequences)]
 
     def _check_matches(self, ends: np.ndarray, order: np.ndarray) -> None:
-        """A timestamp may have as many matches of all readings together as of one pattern."""
+        """Raise an error if all readings together have more matches at a timestamp than one pattern may have."""
         most = self._limits.max_matches_per_timestamp
         if len(order) > most and (ends[order[most:]] == ends[order[:-most]]).any():
             raise LimitError(
@@ -178,23 +179,23 @@ class ReadingsOperator(QueryOperator):
 
     @property
     def next_deadline(self) -> int | None:
-        """The earliest tick at which time alone can complete something."""
+        """The earliest tick at which matches are due without a further event; None if there is none."""
         return self._ticks("next_deadline")
 
     @property
     def timer(self) -> int | None:
-        """The tick at which the kernel returns rows without any further event."""
+        """The tick at which a kernel returns matches even if no event comes; None if there is none."""
         return self._ticks("timer")
 
     @property
     def held_events(self) -> int:
-        """The number of pending and live events, in the reading that holds the most."""
+        """The largest number of pending and live events that one reading holds."""
         pending = 0 if self._order is None else self._order.held
         return pending + max(part.held_events for part in self._operators)
 
     @property
     def room(self) -> int:
-        """A lower bound of the events without an answer that may come before a limit must be checked."""
+        """A lower bound of the events that can be read without returning matches before a limit must be checked."""
         return 0 if self._order is not None else min(part.room for part in self._parts)
 
     @property
@@ -245,8 +246,9 @@ def _events(schema: pa.Schema) -> pa.StructType:
 
 
 class _StreamOrder:
-    """Holds events until the watermark passes them and numbers them in the stream order of the whole query, so that all
-    readings read simultaneous events in the same order."""
+    """Holds events until the watermark has passed them, and then numbers them in the stream order of the whole query.
+    So all readings read simultaneous events in the same order.
+    """
 
     def __init__(self, plan: ReadingsPlan, layout: Layout) -> None:
         self._plan = plan
@@ -273,7 +275,7 @@ class _StreamOrder:
             self._pending.append((table, ticks))
 
     def take_ready(self, until: int) -> tuple[pa.Table, np.ndarray] | None:
-        """The pending events at or before a tick, with their positions."""
+        """The pending events at or before tick `until`, with their positions. Removes them."""
         if not self._pending:
             return None
         table = pa.concat_tables([table for table, _ in self._pending])

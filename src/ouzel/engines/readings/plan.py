@@ -1,5 +1,6 @@
-"""The engine for patterns with several readings (docs/semantics.md, "Readings"): a plan for each of them, whose matches
-are merged."""
+"""The engine for patterns with several readings (docs/semantics.md, "Readings"). Each reading has a plan, and their
+matches are merged.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ POSITION = "position in stream order"
 
 @dataclass(frozen=True, slots=True)
 class NestedPlan:
-    """The plan that finds a negated sequence, and the events of a match between which it is forbidden."""
+    """The plan that finds a negated sequence, and the two components of a match between whose events it must not
+    occur.
+    """
 
     plan: Plan
     roles: tuple[Role, ...]
@@ -51,7 +54,7 @@ class NestedPlan:
 
 @dataclass(frozen=True, slots=True)
 class ReadingsPlan(Plan):
-    """The plans of all readings. The other fields say what holds in every reading: roles of events and keys."""
+    """The plans of all readings. The other fields hold for the query as a whole: roles of events and keys."""
 
     engine: ClassVar[str] = "readings"
 
@@ -61,12 +64,12 @@ class ReadingsPlan(Plan):
 
     @property
     def has_runs(self) -> bool:  # type: ignore[override]
-        """Whether partial matches are runs of an automaton in some reading."""
+        """Whether some reading keeps partial matches as runs of an automaton."""
         return any(part.has_runs for part in self.parts)
 
     @property
     def needs_positions(self) -> bool:
-        """Whether events that fill no component still count as positions."""
+        """Whether events that fill no component still have positions."""
         return any(part.needs_positions for part in self.parts)
 
     @property
@@ -131,7 +134,7 @@ def _is_ordered(query: BoundQuery) -> bool:
 
 
 def _with_position(catalog: Catalog) -> Catalog:
-    """A catalog in which every event has its place in stream order."""
+    """A catalog in which every event has its position in stream order."""
     own = {POSITION: INT}
     declared = catalog.declared
     if declared is not None:
@@ -140,7 +143,9 @@ def _with_position(catalog: Catalog) -> Catalog:
 
 
 def _with_places(query: BoundQuery) -> BoundQuery:
-    """The query of a reading that also reads the positions of its events and its partition, which depends on types."""
+    """The query of a reading, which also returns the positions of its events, and the values and types of its [attr]
+    tests.
+    """
     if query.returns is None:
         return query
     read: list[Bound] = []

@@ -1,4 +1,4 @@
-"""The matches of all readings as arrays: rows of one table, and their positions in stream order."""
+"""The matches of all readings as arrays: rows of one table, and the positions of these rows in stream order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _INT64_MIN = np.iinfo(np.int64).min
 
 @dataclass(frozen=True)
 class Union:
-    """The matches of several readings, reading by reading."""
+    """The matches of several readings, one reading after the other."""
 
     matches: UnitedMatches
     # The same matches with the numbers of their readings, as rows of the same table.
@@ -29,7 +29,7 @@ class Union:
 
     @cached_property
     def readings(self) -> np.ndarray:
-        """The number of each match's reading."""
+        """For each match, the number of its reading."""
         return np.repeat([number for number, _ in self.parts], [part.count for _, part in self.parts])
 
     @cached_property
@@ -43,7 +43,7 @@ class Union:
         return np.concatenate([part.first_rows(0) for _, part in self.parts])
 
     def picked(self, kept: np.ndarray) -> Union:
-        """Some matches, in the order of this union."""
+        """Some of the matches, in the order of the union."""
         kept = np.sort(kept)
         parts: list[tuple[int, Places | Matches]] = []
         first = 0
@@ -55,7 +55,7 @@ class Union:
 
     @cached_property
     def events(self) -> tuple[np.ndarray, np.ndarray]:
-        """(offsets, positions): the events of each match."""
+        """(offsets, positions) of the events of all matches."""
         lengths = [part.listed[0].sum(axis=1, dtype=np.int64) for _, part in self.parts]
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate(lengths))])
         return offsets, self.positions[np.concatenate([part.listed[1] for _, part in self.parts])]
@@ -74,7 +74,7 @@ class Union:
 
     @property
     def _components(self) -> np.ndarray:
-        """For each event the number of its component in the reading."""
+        """For each event, the number of its component in its reading."""
         found = []
         for _, part in self.parts:
             lengths, _ = part.listed
@@ -83,7 +83,7 @@ class Union:
 
 
 class Unite:
-    """Puts the matches of readings side by side."""
+    """Combines the matches of all readings in one union."""
 
     def __init__(self, query: BoundQuery, fields: Sequence[pa.Field]) -> None:
         self._fields = fields
@@ -123,7 +123,9 @@ class Unite:
         return np.cumsum(np.concatenate(counts)), np.concatenate(rows)
 
     def _in_one_table(self, parts: Sequence[Places | Matches]) -> tuple[pa.Table, np.ndarray, list[Any]]:
-        """The rows of all matches in one table. The readings of an input that is not copied have the same one."""
+        """The rows of all matches in one table. If the input is not copied, all readings already have the same
+        table.
+        """
         first: dict[int, int] = {}
         tables, ticks, moved = [], [], []
         rows = 0
@@ -140,7 +142,7 @@ class Unite:
         return pa.concat_tables(tables).combine_chunks(), np.concatenate(ticks), moved
 
     def _with_columns(self, table: pa.Table, rows: int) -> pa.Table:
-        """A reading keeps the columns of its own variables."""
+        """The columns of a reading's variables, with nulls for those of other readings."""
         names = table.column_names
         if all(field.name in names for field in self._fields):
             return table.select([field.name for field in self._fields])

@@ -1,8 +1,8 @@
-"""The automaton of a row pattern: positions and, for each, what may come next in order of preference.
+"""The automaton of a row pattern. For each position it lists, in order of preference, what may come next.
 
-A position is one occurrence of a variable after counts are written out. A list has ACCEPT where the match may
-end. Beyond the least count an iteration that takes no row is the last one (Perl's rule). So the lists are found once,
-and no matcher has to know alternatives, groups, counts or anchors.
+A position is one occurrence of a variable after counts are written out, so A{2} has two. ACCEPT in a list means that
+the match may end. An iteration beyond the least count that takes no row is the last one (Perl's rule). The lists are
+computed once, so kernels need not know alternatives, groups, counts or anchors.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Automaton(NamedTuple):
 
 
 class _Program:
-    """The pattern as instructions, in the order of preference."""
+    """The pattern as a list of instructions, in order of preference."""
 
     def __init__(self, variables: dict[str, int], text: str) -> None:
         self.code: list[list[int]] = []
@@ -177,7 +177,9 @@ class _Program:
         return split, enter, self._emit(_Step.LEAVE, loop, 0)
 
     def following(self, start: int, at_start: bool, at_end: bool) -> tuple[int, ...]:
-        """What may come next from an instruction, in order of preference. What comes after ACCEPT is never needed."""
+        """The positions that may come after an instruction, in order of preference. The list ends with ACCEPT, if it is
+        there, because nothing after it is ever used.
+        """
         found: dict[int, None] = {}
         seen: set[tuple[int, frozenset[int]]] = set()
         stack: list[tuple[int, frozenset[int]]] = [(start, frozenset())]
@@ -281,7 +283,9 @@ def build_tables(automaton: Automaton, variables: int) -> Tables:
 
 
 def _by_byte(sets: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """A table [byte, value] of unions: of the sets whose bits are set if this byte of a word has this value."""
+    """A table [byte, value] of unions of `sets`. The entry is the union of the sets whose bit is set if this byte of a
+    word has this value.
+    """
     count, words = sets.shape
     unions = np.zeros((-(-count // _BYTE), 1 << _BYTE, words), np.uint64)
     for byte in range(unions.shape[0]):

@@ -1,7 +1,8 @@
-"""The conditions that read the match, as the search kernel tests them: predicates over lanes, rows and registers.
+"""The conditions that read the match, in the form in which the search kernel tests them: predicates over lanes, rows
+and registers.
 
-A value of one row is a lane, computed for all rows before the search. An aggregate, a label and the match number are
-registers, which the kernel computes as it goes.
+Values of single rows are lanes, which are computed for all rows before the search. Aggregates, labels and the match
+number are registers, which the kernel computes during the search.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _TOTALS = {
 
 @dataclass(slots=True)
 class _Registers:
-    """Gives lowering its lanes. Lanes of the same value share a number, whichever row they are read from."""
+    """Numbers lanes and registers for lowering. A value has the same lane, whichever row it is read from."""
 
     plan: RowPlan
     ints: list[LaneSpec] = field(default_factory=list)
@@ -72,7 +73,7 @@ class _Registers:
         return Lane(component, self.value(spec), floating)
 
     def value(self, spec: LaneSpec) -> int:
-        """The number of the lane of a value of one row."""
+        """The number of the lane for a value of one row."""
         of_row = replace(spec, expression=replaced(spec.expression, lambda part: replace(part, component=0)))
         known = self.floats if spec.domain is Domain.FLOAT else self.ints
         if of_row not in known:
@@ -88,7 +89,7 @@ class _Registers:
 
 @dataclass(slots=True)
 class Conditions:
-    """What the search kernel reads, and the conditions that only Python can test, by variable."""
+    """What the search kernel reads of the match, and, by variable, the conditions that only Python can test."""
 
     reading: Reading
     predicates: Predicates
@@ -96,7 +97,7 @@ class Conditions:
     asked: dict[int, tuple[Bound, ...]]
 
     def path(self, longest: int, positions: int) -> Path:
-        """Room for matches of so many rows."""
+        """Arrays for an attempt of up to `longest` rows."""
         sets, registers = self.reading.sets.shape[0], self.reading.register.size
         # Without conditions on the match, what failed once in an attempt fails again.
         plain = not self.predicates.first_alternative[-1] and not self.asked
@@ -113,7 +114,7 @@ class Conditions:
 
 
 def enlarged_path(path: Path) -> Path:
-    """The same attempt, with room for twice as many rows."""
+    """The same attempt, in arrays for twice as many rows."""
     return Path(*(np.concatenate([array, np.zeros_like(array)], axis=-1) for array in path))
 
 
@@ -173,7 +174,7 @@ def build_conditions(plan: RowPlan, rows: SortedRows, window_end: np.ndarray) ->
 
 @cache
 def no_conditions() -> Conditions:
-    """What the search kernel reads where no condition reads the match."""
+    """`Conditions` of a pattern without any condition that reads the match."""
     none = np.zeros(0, np.int64)
     places, flags = none.astype(np.int32), none.astype(bool)
     ints, floats = np.zeros((0, 0), np.int64), np.zeros((0, 0))
@@ -190,12 +191,12 @@ def _component(expression: Bound) -> int:
 
 
 def _label_row(expression: Bound) -> int:
-    """The row whose label an expression reads."""
+    """The number of the row whose label an expression reads."""
     return next(part.component for part in walk(expression) if isinstance(part, Intrinsic))
 
 
 def _total(expression: Bound, domain: Domain, registers: _Registers) -> tuple[Total, int]:
-    """What a register holds, and the lane of its values."""
+    """(what a register holds, the lane of the values that it aggregates)."""
     if not isinstance(expression, Aggregation):
         return Total.LABEL, 0
     if expression.function == MATCH_NUMBER:
@@ -224,7 +225,7 @@ def _own_domain(expression: Bound) -> Domain:
 
 
 class _Texts:
-    """The texts of all lanes and labels, as ranks that can be compared."""
+    """Ranks of all texts of lanes and labels, so that kernels can compare texts."""
 
     def __init__(self) -> None:
         self.known: pa.Array | None = None
@@ -242,7 +243,7 @@ class _Texts:
 def _instances(
     registers: _Registers, rows: SortedRows, register_count: int, texts: _Texts, variables: Sequence[str]
 ) -> Instances:
-    """The lanes: a slot for each row, then the null row, then a slot for each register."""
+    """The lanes as arrays: a slot for each row, then one for the null row, then one for each register."""
     # The rows are read in place. The null row has values of its own: COALESCE(x, 0) is 0 there.
     parts = [
         (slice(0, rows.count), RowFrame(rows.count, rows, lambda component: None)),
@@ -285,7 +286,7 @@ def _instances(
 def _labels(
     registers: _Registers, variables: Sequence[str], texts: _Texts
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What each register of a label is for each variable, and for a row without one."""
+    """The values of each register of a label, for each variable, and for a row without a variable."""
     shape = (len(registers.registers), len(variables) + 1)
     ints, floats, nulls = np.zeros(shape, np.int64), np.zeros(shape), np.zeros(shape, np.uint8)
     names = pa.array([*variables, None], pa.large_string())

@@ -1,4 +1,4 @@
-"""Finds the matches of a row pattern in the rows of partitions, as far as no later row can change them."""
+"""Finds the matches of a row pattern in the rows of partitions, except those that a later row can still change."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ _SKIPPING = {
 
 @dataclass(slots=True)
 class Finder:
-    """The search in the rows of some partitions. `until`: all rows up to this tick have come. `place` names a row."""
+    """The search in the rows of some partitions. All rows up to tick `until` have arrived. The function `place` names a
+    row in error messages.
+    """
 
     plan: RowPlan
     rows: SortedRows
@@ -63,7 +65,7 @@ class Finder:
         self.state[[At.DEPTH, At.ANSWER]] = -1
 
     def matches(self) -> Matches:
-        """All decided matches, in the order found."""
+        """All decided matches, in the order in which they are found."""
         plan = self.plan
         targets = np.zeros(max(len(plan.query.variables), 1), bool)
         targets[list(plan.query.skip_to)] = True
@@ -85,7 +87,7 @@ class Finder:
                 raise self._stopped(ended)
 
     def _check_overlaps(self, positions: int) -> None:
-        """Refuse matches that overlap so much that they do not fit memory."""
+        """Raise an error if matches overlap so much that their rows do not fit memory."""
         if positions > max(2 * self.rows.count, OVERLAPPING_ROWS_MAX):
             raise LimitError(
                 f"the matches overlap: together they have more than {OVERLAPPING_ROWS_MAX:,} rows. Write AFTER MATCH "
@@ -93,7 +95,7 @@ class Finder:
             )
 
     def _symbols(self) -> np.ndarray:
-        """The variables whose near conditions hold, one bit each."""
+        """For each row, the variables whose conditions in `near` hold, one bit each."""
         rows, query = self.rows, self.plan.query
         dtype: Any = np.uint8 if len(query.variables) <= _BYTE else np.uint64
         near: dict[int, np.ndarray] = {}
@@ -161,7 +163,7 @@ class Finder:
         return run
 
     def _window_ends(self) -> np.ndarray:
-        """For each row the first one that is outside its window; see `Reading`."""
+        """For each row, the first row that is outside the window that begins with it; see `Reading`."""
         query, bounds = self.plan.query, self.rows.bounds
         if query.window is None:
             return np.zeros(0, np.int64)
@@ -185,7 +187,7 @@ class Finder:
         return ends
 
     def _holds(self, conditions: Conditions, bound: np.ndarray, positions: np.ndarray) -> bool:
-        """Whether the conditions hold that the kernel cannot test, for the row that it is at."""
+        """Whether the conditions that the kernel cannot test hold for the row that it is testing."""
         start, depth = int(self.state[At.ROW]), int(self.state[At.DEPTH])
         query, variables = self.plan.query, self.plan.tables.variable
         nothing = self.rows.count
@@ -237,7 +239,7 @@ def _room(matches: int, positions: int) -> Matches:
 
 
 def _resized(room: Matches, matches: int, positions: int) -> Matches:
-    """The same matches, with room for so many."""
+    """The same matches, in arrays of these sizes."""
     other = _room(matches, positions)
     for name in Matches._fields:
         new, old = getattr(other, name), getattr(room, name)

@@ -20,7 +20,7 @@ from ouzel.runtime.values import Column, arrow, numbers, one_array, to_engine, v
 
 @dataclass(slots=True)
 class SortedRows:
-    """The rows of a table, partition by partition, each in the order of ORDER BY."""
+    """The rows of a table, one partition after the other, each in the order of ORDER BY."""
 
     table: pa.Table
     order: np.ndarray | None  # None: the rows are in that order already
@@ -31,18 +31,18 @@ class SortedRows:
 
     @classmethod
     def of(cls, table: pa.Table) -> SortedRows:
-        """All rows of a table as they are, in one partition."""
+        """All rows of a table in the order of the table, as one partition."""
         return cls(table, None, np.array([0, table.num_rows]))
 
     @classmethod
     def chosen(cls, table: pa.Table, places: np.ndarray, bounds: np.ndarray | None = None) -> SortedRows:
-        """Some rows of a table, in this order."""
+        """The rows of a table with these indexes, in this order."""
         # As many places as rows, each after the one before: all rows as they are.
         is_same = len(places) == table.num_rows and bool((places[1:] > places[:-1]).all())
         return cls(table, None if is_same else places, np.array([0, len(places)]) if bounds is None else bounds)
 
     def input_row(self, row: int) -> int:
-        """The place of a row in the table."""
+        """The index of a row in the table."""
         return row if self.order is None else int(self.order[row])
 
     @property
@@ -57,7 +57,7 @@ class SortedRows:
         return self._raw[name]
 
     def raw_at(self, name: str, rows: np.ndarray) -> pa.Array:
-        """A column in its input type at some rows, null at -1. Only these rows are gathered."""
+        """A column in its input type, at some rows. Row -1 gives null. Only these rows are copied."""
         if self.order is None or not len(self.order) or name in self._raw:
             return picked(self.raw(name), rows)
         places = self.order[rows]
@@ -81,8 +81,9 @@ class SortedRows:
 
 @dataclass(frozen=True, slots=True)
 class RowFrame:
-    """Values for each of `rows` places: `rows_of` gives the row that a component means at each place, -1 for none, or
-    None if it is the place itself."""
+    """A frame with one value for each of `rows` places. `rows_of` gives the row that a component means at each place:
+    -1 for no row, None if it is the row of the place itself.
+    """
 
     rows: int
     source: SortedRows
@@ -120,7 +121,7 @@ def reads_label(expression: Bound) -> bool:
 
 
 def picked(column: Column, rows: np.ndarray) -> Column:
-    """The values at some rows, null at -1.
+    """The values of a column at some rows. Row -1 gives null.
 
     >>> picked(pa.array([5, 6]), np.array([1, -1, 0])).to_pylist()
     [6, None, 5]
@@ -140,7 +141,7 @@ def picked(column: Column, rows: np.ndarray) -> Column:
 
 
 def shifted(bounds: np.ndarray, shift: int) -> np.ndarray:
-    """For each row the row at a distance in its partition, -1 if there is none.
+    """For each row, the row at a fixed distance in its partition; -1 if there is none.
 
     >>> shifted(np.array([0, 2, 3]), -1).tolist()
     [-1, 0, -1]
@@ -155,15 +156,16 @@ def shifted(bounds: np.ndarray, shift: int) -> np.ndarray:
 
 
 def evaluated(expressions: Sequence[Bound], table: pa.Table) -> list[Column]:
-    """The values of expressions on each row of a table, as it is."""
+    """The values of expressions for each row of a table, in the order of the table."""
     frame = RowFrame(table.num_rows, SortedRows.of(table), lambda component: None)
     return [evaluate(expression, frame) for expression in expressions]
 
 
 def row_order(query: BoundRowPattern, plain: SortedRows) -> np.ndarray | None:
-    """The order of the rows by ORDER BY, whatever their partitions; None if they are in it already. Rows that are
-    equal there are ordered by the columns that the pattern reads, in the order of their names, then by the columns that
-    it only writes."""
+    """The order of all rows by ORDER BY, without regard to partitions; None if they are in that order already. Ties are
+    ordered by the columns that the pattern reads, in the order of their names, then by the columns that it only
+    returns.
+    """
     if not query.order:
         return None
     frame = RowFrame(plain.count, plain, lambda component: None)
@@ -198,7 +200,7 @@ def _time_order(times: np.ndarray, query: BoundRowPattern, plain: SortedRows) ->
 
 
 def _sort_keys(column: pa.Array, descending: bool, nulls_first: bool) -> list[np.ndarray]:
-    """Numbers that have the order of a column: first whether it is null, then its rank among the values."""
+    """Arrays of numbers that sort as the column does: whether it is null, then the rank of the value."""
     if pa.types.is_null(column.type) or pa.types.is_nested(column.type):
         return []
     valid = valids(column)
@@ -207,7 +209,8 @@ def _sort_keys(column: pa.Array, descending: bool, nulls_first: bool) -> list[np
 
 
 def ranks_of(column: pa.Array) -> np.ndarray:
-    """Numbers with the order of the values: NaN is the largest, -0.0 equals 0.0. Those of nulls mean nothing.
+    """Numbers in the order of the values. NaN is the largest, and -0.0 equals 0.0. The numbers of nulls are
+    undefined.
 
     >>> ranks_of(pa.array(["b", "a", "b"])).tolist()
     [2, 1, 2]

@@ -1,4 +1,4 @@
-"""The rows of the answer: what the rows of each match see of it, and the columns made of that."""
+"""The rows of the answer: what MEASURES reads of each match, and the columns computed from that."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ OVERLAPPING_ROWS_MAX = 50_000_000
 
 
 class MatchView:
-    """The rows of all matches one behind the other, the entries, and what is seen of them: by each entry, or with ONE
-    ROW PER MATCH by the last one of each match. An empty match has one entry."""
+    """The matches as MEASURES reads them. An *entry* is a row of a match; entries are concatenated match by match, and
+    an empty match has one. The output has a row for each entry, or with ONE ROW PER MATCH only for the last entry of
+    each match.
+    """
 
     def __init__(self, plan: RowPlan, rows: SortedRows, matches: Matches) -> None:
         self._plan = plan
@@ -60,7 +62,7 @@ class MatchView:
 
     @cached_property
     def place(self) -> np.ndarray:
-        """The row of each entry."""
+        """The table row of each entry."""
         place: np.ndarray = np.repeat(self.starts - self.entry_at[:-1], self._sizes)
         place += np.arange(self.entries)
         return place
@@ -71,22 +73,22 @@ class MatchView:
 
     @cached_property
     def match(self) -> np.ndarray:
-        """The match of each row of the output."""
+        """The number of the match for each row of the output."""
         return np.arange(len(self._sizes)) if self._is_one else self._match_of_entry
 
     def member(self, variables: frozenset[int] | None) -> np.ndarray:
-        """Whether each position is of one of the variables."""
+        """For each position of the automaton, whether it belongs to one of the variables."""
         chosen = np.full(len(self._plan.query.variables), variables is None)
         if variables is not None:
             chosen[list(variables)] = True
         return chosen[self._plan.tables.variable]
 
     def _shown(self, values: np.ndarray, per_match: bool) -> np.ndarray:
-        """What each row of the output sees of values of all entries, or of the last ones of matches."""
+        """Values of all entries, or of the last entry of each match, reduced to the rows of the output."""
         return values[self.match] if per_match and not self._is_one else values
 
     def rows_of(self, row: Row) -> np.ndarray:
-        """The row of the table that a row of the pattern is, for each row of the output; -1 if there is none."""
+        """For each row of the output, the table row that a navigation such as FIRST(A.x) means; -1 if there is none."""
         per_match = row.final or self._is_one
         if row.variables is None and not row.first and not row.offset:
             found = self.starts + self._matches.length - 1 if per_match else self.place
@@ -112,7 +114,7 @@ class MatchView:
         return found
 
     def labels(self, row: Row) -> Column:
-        """The variable of a row; null if it is not in the match."""
+        """The variable to which a row is mapped; null if the row is not in the match."""
         found = self.rows_of(row)
         at = found - self._matches.start[self.match]
         seen = self.entry_at[:-1][self.match] + at
@@ -122,7 +124,7 @@ class MatchView:
         return picked(names, self._variable[position].astype(np.int64))
 
     def total(self, expression: Aggregation) -> Column:
-        """An aggregate over the visible rows, for each row of the output."""
+        """An aggregate over the rows that each row of the output can see."""
         if expression.function == MATCH_NUMBER:
             return arrow(self._matches.number[self.match])
         rows = self._plan.query.rows[expression.component]
@@ -150,7 +152,7 @@ class MatchView:
     def _running(
         self, entries: Entries, kind: Total, values: np.ndarray | None, valid: np.ndarray, final: bool
     ) -> tuple[np.ndarray, np.ndarray]:
-        """What `running_totals` gives, for each row of the output."""
+        """The result of `running_totals`, for each row of the output."""
         none: np.ndarray = np.zeros(0, np.int64)
         ints, floats = none, none.astype(np.float64)
         if values is not None and values.dtype == np.float64:
@@ -166,14 +168,14 @@ class MatchView:
         return self._shown(found, per_match), self._shown(counts, per_match)
 
     def _counted(self, column: Column, rows: Rows, of_entries: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Which entries an aggregate counts, and the place of each entry's value in a column."""
+        """(which entries an aggregate counts, where the value of each entry is in the column)."""
         places = np.arange(self.entries) if of_entries else self.place
         counted = (self.positions >= 0) & _valid(column)[places]
         counted[counted] = self.member(rows.variables)[self.positions[counted]]
         return counted, places
 
     def _distinct(self, column: Column, rows: Rows, of_entries: bool) -> np.ndarray:
-        """How many different values the visible rows have, for each row of the output."""
+        """For each row of the output, the number of different values in the rows that it can see."""
         counted, places = self._counted(column, rows, of_entries)
         entries = np.flatnonzero(counted)
         values = ranks(column)[places[entries]]
@@ -188,12 +190,13 @@ class MatchView:
         return found
 
     def _last_seen(self, seen: np.ndarray, rows: Rows) -> np.ndarray:
-        """A running count of all entries, at the last entry that each row of the output sees."""
+        """For each row of the output, a running count of entries at the last entry that it can see."""
         return seen[self.entry_at[1:]][self.match] if rows.final or self._is_one else seen[1:]
 
     def _operand(self, operand: Bound) -> Column:
-        """The values that an aggregate ranges over: for every row of the table, or for every entry if they depend on
-        labels."""
+        """The values that an aggregate ranges over: one for each row of the table or, if they depend on labels, for
+        each entry.
+        """
         if not reads_label(operand):
             return evaluate(operand, RowFrame(self._rows.count, self._rows, lambda _: None))
         names = pa.array(list(self._plan.query.variables) or [""], pa.large_string())
@@ -222,7 +225,7 @@ class MatchView:
         return pa.Array.from_buffers(kind, len(made), [valid_bits, pa.py_buffer(words)])
 
     def lists(self, expression: Aggregation, written: np.ndarray) -> Column:
-        """ARRAY_AGG at some rows of the output."""
+        """ARRAY_AGG for some rows of the output."""
         rows, operand = self._plan.query.rows[expression.component], expression.operand
         assert isinstance(rows, Rows) and operand is not None
         column = self._operand(operand)
@@ -305,7 +308,7 @@ class _Output:
         return from_engine(evaluate(expression, frame), expression.type)
 
     def _others(self, places: np.ndarray) -> tuple[list[tuple[str, Column]], list[tuple[str, Column]]]:
-        """Of ALL ROWS PER MATCH, the columns of ORDER BY and the other columns of the input."""
+        """With ALL ROWS PER MATCH: (the columns of ORDER BY, the other columns of the input)."""
         query = self._plan.query
         if query.output is row_syntax.Rows.ONE:
             return [], []

@@ -1,7 +1,7 @@
-"""The operator of a row pattern: holds rows until their matches are decided, and returns those.
+"""The operator of a row pattern. It holds rows until their matches are decided, and returns the decided matches.
 
-A match is decided when no row that may still come can change it. Rows of a partition leave when no match that is not
-decided can begin with them, or read them by PREV.
+A match is decided when no later row can change it. A row is evicted when every match that begins with it or reads it by
+PREV is decided.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _NO_VALUE = 0
 
 
 class RowStager(KeyStager):
-    """Gives each row the code of its partition. Null is a value like others."""
+    """Gives each row the code of its partition. Null is a value like any other."""
 
     def __init__(self, plan: RowPlan) -> None:
         super().__init__()
         self._expressions = [column.expression for column in plan.query.partition]
 
     def stage(self, table: pa.Table, ticks: np.ndarray) -> tuple[np.ndarray, Block[Any]]:
-        """All rows."""
+        """(indexes, events) of all rows: a row pattern filters none."""
         count = table.num_rows
         places = np.arange(count, dtype=np.int32)
         return places, Block(places, RowEvents(self._keys(table), ticks, np.zeros(count, bool), np.zeros(count, bool)))
@@ -67,7 +67,7 @@ class RowStager(KeyStager):
         return self.keys.encode([*filled, pa.array(nulls)])
 
     def values(self, codes: tuple[int | str, ...]) -> tuple[int | str, ...]:
-        """The values of a key, without what says where nulls were."""
+        """The values of a key. Flags that mark nulls are removed."""
         return codes[: len(self._expressions)]
 
 
@@ -106,12 +106,12 @@ class RowOperator(StreamOperator[RowEvents]):
 
     @property
     def timer(self) -> int | None:
-        """The tick at which the window of a row ends whose match is not decided."""
+        """The tick at which the window of some undecided match ends; None if there is none."""
         return self._timer
 
     @property
     def statistics(self) -> dict[str, int]:
-        """Rows whose match is not decided count as runs."""
+        """Counters. Rows whose match is not decided are counted as runs."""
         events, count = self._buffer.events, self._buffer.count
         return {"runs": int(np.count_nonzero(~events.is_tried[:count]))}
 
@@ -121,7 +121,7 @@ class RowOperator(StreamOperator[RowEvents]):
         return self._buffer.held - self._dead
 
     def open_by_key(self, watermark: int) -> list[OpenKey]:
-        """The partitions of all held rows: their values, the number of rows, the time of the oldest."""
+        """Each partition with held rows: its values, the number of rows, and the time of the oldest one."""
         self._compact()
         found = self._buffer.open_by_key(np.iinfo(np.int64).min, self._stager.keys)
         return [(self._stager.values(values), rows, oldest) for values, rows, oldest in found]
@@ -139,7 +139,7 @@ class RowOperator(StreamOperator[RowEvents]):
         return {**super().dump(writer), "timer": self._timer}
 
     def stage_small(self, batch: SmallBatch) -> None:
-        """Take in rows of small pushes, which were read already."""
+        """Add rows of small pushes, which have already been parsed."""
         places, block = self._stager.stage(batch.table, batch.ticks)
         rows = self._keep_rows(batch, batch.first + places, len(places)) + block.rows.astype(np.int64)
         self._buffer.pending.append(replace(block, rows=rows))
@@ -166,7 +166,7 @@ class RowOperator(StreamOperator[RowEvents]):
         return Answer(table, NO_TICKS, NO_TICKS)
 
     def _take_in(self, ready: Block[RowEvents]) -> None:
-        """Make rows live, in the order of ORDER BY. They come after all live ones."""
+        """Make rows live, in the order of ORDER BY. All of them come after the live rows."""
         buffer = self._buffer
         times = ready.events.end
         if self._plan.query.is_by_time and (times[1:] > times[:-1]).all():
@@ -178,8 +178,9 @@ class RowOperator(StreamOperator[RowEvents]):
         return buffer.append(ready)
 
     def _touched(self, before: int, until: int) -> tuple[np.ndarray, Partitions]:
-        """The slots of all rows of the partitions in which something may be decided, one partition behind the other:
-        those that have new rows, or rows whose match may be decided now."""
+        """The slots of all rows of some partitions, one partition after the other: those with new rows, and those in
+        which a match may be decided now.
+        """
         buffer, window = self._buffer, self._plan.query.window
         closed = LATEST if isinstance(window, float) or until == LATEST else expiry_bound(until, window)
         slots, bounds, start, origin = touched(
@@ -195,7 +196,7 @@ class RowOperator(StreamOperator[RowEvents]):
         return SortedRows.chosen(table, places, bounds)
 
     def _leave(self, slots: np.ndarray, partitions: Partitions, until: int) -> None:
-        """Evict the rows that no match can read any more if they are most of all, and set the timer."""
+        """Evict the rows that no match can read any more, and set the timer."""
         buffer = self._buffer
         if until == LATEST:
             buffer.clear()
@@ -228,19 +229,19 @@ class RowOperator(StreamOperator[RowEvents]):
         return min(int(events.end[slot]) + window - 1, LATEST - 1) if slot < count else None
 
     def _shown(self, slot: int, rows: SortedRows, row: int) -> str:
-        """A row in words: by its number in a table, by its time in a stream."""
+        """A row as text for messages: its number in a table, its time in a stream."""
         if self._plan.query.time is None:
             return f"row {rows.input_row(row) + 1:,} of the input"
         return f"the row at time {shown_time(int(self._buffer.events.end[slot]), self._layout)}"
 
     def _evict(self, until: int) -> None:
-        """Rows leave by what is decided, not by time."""
+        """Do nothing: rows are evicted when matches are decided, not by time."""
 
     def _rebase(self, dead: int, used: int) -> None:
-        """No array refers to slots."""
+        """Do nothing: no array refers to slots."""
 
     def _rekey(self, renamed: np.ndarray) -> None:
-        """No other array has keys."""
+        """Do nothing: only the buffer has keys."""
 
 
 def _room(capacity: int) -> RowEvents:

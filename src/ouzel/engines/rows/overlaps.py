@@ -1,5 +1,6 @@
-"""The measures of overlapping matches (AFTER MATCH SKIP TO NEXT ROW with one row for each match), computed for all
-starts at once instead of match by match."""
+"""The measures of overlapping matches (AFTER MATCH SKIP TO NEXT ROW with ONE ROW PER MATCH). They are computed for all
+starts at once, not match by match.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +28,12 @@ _Key = tuple[object, ...]
 
 
 class _Unsupported(Exception):
-    """A measure that needs the rows of each match."""
+    """Raised for a measure that can only be computed match by match."""
 
 
 @dataclass(slots=True)
 class _Quantities:
-    """What the kernel computes for each match."""
+    """The quantities that the kernel computes for each match."""
 
     plan: RowPlan
     rows: SortedRows
@@ -46,7 +47,7 @@ class _Quantities:
     operands: dict[Bound, Column] = field(default_factory=dict)
 
     def add_row(self, row: Row) -> None:
-        """The row of a variable, without its shift."""
+        """Add the row that a variable means, without a shift such as PREV."""
         key = (row.variables, row.first, row.offset)
         if row.offset > _OFFSET_MAX:
             raise _Unsupported
@@ -58,7 +59,7 @@ class _Quantities:
         self.numbers[key] = len(self.kinds) - 1
 
     def add_total(self, expression: Aggregation) -> None:
-        """An aggregate; raises _Unsupported if it depends on the order of adding."""
+        """Add an aggregate. Raises _Unsupported if its value depends on the order of additions."""
         rows = self.plan.query.rows[expression.component]
         assert isinstance(rows, Rows)
         operand = expression.operand
@@ -106,7 +107,7 @@ class _Quantities:
 
 @dataclass(slots=True)
 class SuffixView:
-    """The rows and aggregates that MEASURES reads, one entry for each match."""
+    """What MEASURES reads of the matches: rows and aggregates, one entry for each match."""
 
     plan: RowPlan
     rows: SortedRows
@@ -119,7 +120,7 @@ class SuffixView:
         return self.matches.start
 
     def rows_of(self, row: Row) -> np.ndarray:
-        """The row of the table that a row of the pattern is; -1 if there is none."""
+        """For each match, the table row that a navigation means; -1 if there is none."""
         found: np.ndarray = self.found[self.quantities.numbers[row.variables, row.first, row.offset], :, 0]
         if not row.shift:
             return found
@@ -148,7 +149,9 @@ class SuffixView:
 
 
 def suffix_view(plan: RowPlan, rows: SortedRows, can: np.ndarray) -> SuffixView | None:
-    """The measures of all matches, if matches may overlap and the measures can be computed so."""
+    """The measures of all matches, computed for all starts at once; None if matches cannot overlap or a measure does
+    not allow it.
+    """
     query = plan.query
     is_overlapping = query.skip is row_syntax.Skip.TO_NEXT_ROW and query.output is row_syntax.Rows.ONE
     if not is_overlapping or plan.is_searched:

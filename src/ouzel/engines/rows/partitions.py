@@ -1,8 +1,9 @@
-"""Kernels around the search: which rows it reads, where a match may begin, where windows end, which rows are kept.
+"""Kernels before and after the search: which rows it reads, where a match may begin, where windows end, and which rows
+are kept.
 
-`alive` reads each partition backwards once: bit p of `can[r]` says that row r may be taken at position p and that the
-rest of the pattern can be completed from there, as far as conditions on rows at fixed distances say. More rows of a
-partition may come later: `alive` assumes that they complete every way that reaches the last known row.
+`alive` reads each partition backwards once. Bit p of `can[r]` says that row r may be taken at position p, and that the
+rest of the pattern can then be completed. It looks only at conditions that read rows at fixed distances. If more rows
+of a partition may come, it assumes that they complete every path that reaches the last known row.
 """
 
 from __future__ import annotations
@@ -101,8 +102,9 @@ def mark_tried(events: RowEvents, slots: ReadOnly[NDArray[np.int32]], partitions
 
 @kernel(allocates=True)
 def kept_slots(events: RowEvents, count: int, keys: int, rows_before: int) -> Any:
-    """The slots of all rows that a later match may read: those that are not decided, and of each partition the last
-    `rows_before` before them."""
+    """The slots of all rows that a later match may read, after the search in some partitions. Of the rows before the
+    first undecided one, each partition keeps only the last `rows_before`.
+    """
     tried = np.zeros(keys, np.int64)
     found = np.empty(count, np.int64)
     first = count
@@ -129,9 +131,10 @@ def first_undecided(events: RowEvents, count: int, bound: int) -> int:
 def alive(
     symbols: NDArray[np.uint8] | NDArray[np.uint64], partitions: Partitions, tables: Tables, can: Matrix[np.uint64]
 ) -> None:
-    """The positions at which each row may be taken such that the pattern can be completed. `symbols` has the variables
-    whose conditions hold, one bit each. Behind the last known row of a partition that is not complete, everything can
-    be completed."""
+    """For each row, the positions at which it may be taken so that the pattern can be completed. `symbols` has one bit
+    for each variable whose conditions hold. After the last known row of a partition that is not complete, every path
+    counts as completed.
+    """
     taking = tables.taking
     before = tables.before
     words = can.shape[1]
@@ -173,8 +176,9 @@ def window_ends(
     window: np.uint64 | np.float64,
     ends: NDArray[np.int64],
 ) -> None:
-    """For each row the first row of its partition that is outside its window. Rows without a time are in no window, and
-    come before or after all others."""
+    """For each row, the first row of its partition that is outside the window that begins with it. Rows without a time
+    are in no window, and come before or after all others.
+    """
     for partition in range(bounds.size - 1):
         end = bounds[partition]
         last = bounds[partition + 1]

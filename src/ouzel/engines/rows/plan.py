@@ -1,4 +1,6 @@
-"""The engine for row patterns. A plan has the automaton, and says which conditions are searched."""
+"""The engine for row patterns. The plan has the automaton, and says which conditions must be tested during the
+search.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowPlan(Plan):
-    """How a row pattern is answered.
+    """The plan of a row pattern.
 
-    `near` has the conditions that read rows at fixed distances: they are computed for all rows at once. `searched` has
-    those that read the match.
+    The conditions in `near` read only rows at fixed distances, and are evaluated for all rows at once. Those in
+    `searched` read the match.
     """
 
     engine: ClassVar[str] = "rows"
@@ -47,18 +49,18 @@ class RowPlan(Plan):
 
     @property
     def is_searched(self) -> bool:
-        """Whether matches are searched row by row, because it depends on the match which rows it may take."""
+        """Whether matches must be found by backtracking, because some condition reads the match."""
         return bool(self.searched) or self.query.window is not None
 
     @property
     def rows_before(self) -> int:
-        """The number of rows that must be held before the first one whose match is not decided."""
+        """The number of rows that must be held before the first undecided row."""
         starts_differ = self.automaton.follow[-1] != self.automaton.follow[-2]
         return max(self.query.shifts[0], int(starts_differ))
 
     @property
     def rows_after(self) -> int:
-        """The number of rows behind a row that must be there before the row is known."""
+        """The number of rows that must follow a row before its conditions can be evaluated."""
         return self.query.shifts[1]
 
 
@@ -80,15 +82,16 @@ def plan_row_pattern(query: BoundRowPattern) -> RowPlan:
 
 
 def conjuncts(condition: Bound | None) -> list[Bound]:
-    """The conditions that a condition joins by AND."""
+    """The parts of a condition that are joined by AND."""
     if isinstance(condition, Operation) and condition.operator == "and":
         return [part for operand in condition.operands for part in conjuncts(operand)]
     return [] if condition is None else [condition]
 
 
 def _reads_match(expression: Bound, rows: tuple[Row | Rows, ...]) -> bool:
-    """Whether a condition needs the match so far. It does not if it reads only rows at a fixed distance from the tested
-    row."""
+    """Whether a condition reads the match so far. It does not if it reads only rows at fixed distances from the tested
+    row.
+    """
     for part in parts(expression):
         if isinstance(part, Aggregation):
             return True
@@ -101,7 +104,7 @@ def _reads_match(expression: Bound, rows: tuple[Row | Rows, ...]) -> bool:
 
 
 def check_stream(query: BoundRowPattern) -> None:
-    """Refuse what a stream cannot decide, or what would hold its rows without end."""
+    """Raise an error for a pattern that a stream can never decide, or for which it would hold rows forever."""
     mistake = Source(query.text).mistake
     if not query.is_by_time:
         where = query.order[0].expression.span if query.order else query.pattern.span
@@ -189,8 +192,9 @@ def _explanation(plan: RowPlan) -> Explanation:
 
 
 def written(query: BoundRowPattern, expression: Bound) -> str:
-    """An expression as a user would write it, in one line. NOT is pushed into conditions, so these are rendered;
-    references, navigations and aggregates are as in the text."""
+    """An expression as a user would write it, in one line. Conditions are rendered, because binding pushes NOT into
+    them. References, navigations and aggregates are copied from the text.
+    """
 
     def leaf(part: Bound) -> str | None:
         is_navigation = isinstance(part, Operation) and part.operator == "case" and _is_there(part.operands[0])
@@ -202,7 +206,7 @@ def written(query: BoundRowPattern, expression: Bound) -> str:
 
 
 def _is_there(condition: Bound) -> bool:
-    """Whether a condition says that the row of a navigation exists."""
+    """Whether a condition only says that the row of a navigation exists."""
     return any(isinstance(part, Intrinsic) and part.field is EventField.END for part in parts(condition))
 
 
@@ -213,8 +217,9 @@ def _skipping(plan: RowPlan) -> str:
 
 
 def _automaton(plan: RowPlan) -> diagram.Automaton:
-    """A state for each position, with arrows to the positions that may come next. Arrows are numbered in order of
-    preference."""
+    """The diagram of an automaton: a state for each position, with arrows to the positions that may come next. Arrows
+    are numbered in order of preference.
+    """
     automaton, variables = plan.automaton, plan.query.variables
     shown = min(automaton.positions, POSITIONS_SHOWN)
     names = [variables[number] for number in automaton.variable[:shown]]

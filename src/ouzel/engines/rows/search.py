@@ -1,15 +1,15 @@
-"""The kernel that finds matches: depth first over the rows of one match, in order of preference.
+"""The kernel that finds matches: a depth-first search over the rows of one match, in order of preference.
 
-`can` says from which rows the pattern can be completed, as far as conditions on rows at fixed distances say. Without
-other conditions the first way that can be completed is the preferred one, so nothing is taken back: the search is
-linear in the rows, whatever the pattern.
+`can` says from which rows the pattern can be completed, if only conditions on rows at fixed distances count. Without
+other conditions, the first path that can be completed is the preferred one. Then there is no backtracking, and the
+search is linear in the number of rows for every pattern.
 
 Conditions that read the match (other variables, FIRST, offsets, aggregates, labels) are tested row by row. Rows and
-aggregates are kept by depth: a step costs the same however long the match is, and going back costs nothing. The number
-of steps of an attempt is limited.
+aggregates are stored for each depth, so the cost of a step does not depend on the length of the match, and backtracking
+costs nothing. The number of steps of an attempt is limited.
 
-If the search reaches the last known row of a partition of which more rows may come, a way that is preferred to all
-others depends on later rows, and the match is not decided yet.
+If the search reaches the last known row of a partition and more rows may come, the match is not decided yet, because
+the preferred path depends on these rows.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def search(
     steps_max: int,
     matches: Matches,
 ) -> Any:
-    """All matches that no later row can change, from where `state` says; returns how it ended."""
+    """Find all matches that no later row can change, from the place in `state` on. Returns how the call ended."""
     follow = tables.follow
     follow_at = tables.follow_at
     count = tables.variable.size
@@ -190,8 +190,9 @@ def search(
 
 @helper
 def _walk(can, follow, follow_at, positions, start, last, begins, may_grow):
-    """The length of the match at a row if no condition reads the match: the first position that is alive is the
-    preferred one, so nothing is taken back."""
+    """The length of the match at a row, if no condition reads the match. The first position that is alive is the
+    preferred one, so there is no backtracking.
+    """
     row = start
     entries = begins
     while row < last:
@@ -216,7 +217,9 @@ def _walk(can, follow, follow_at, positions, start, last, begins, may_grow):
 
 @helper
 def _next_start(positions, begin, end, start, variable, skipping, targets):
-    """The row at which the search continues after a match; -1 if the match has no row to skip to."""
+    """The row at which the search continues after a match; -1 if SKIP TO names a variable that has no row in the
+    match.
+    """
     if begin == end or skipping == Skipping.TO_NEXT_ROW:
         return start + 1
     if skipping == Skipping.PAST_LAST_ROW:
@@ -239,7 +242,7 @@ def _may_end(follow, follow_at, entries):
 
 @helper
 def _back(path, depth, attempt):
-    """One row back: what was taken there leads nowhere."""
+    """Backtrack by one row, because what was taken there leads to no match."""
     depth -= 1
     if depth >= 0 and path.failed.size > 0:
         path.failed[path.position[depth], depth] = attempt
@@ -248,7 +251,7 @@ def _back(path, depth, attempt):
 
 @helper
 def _write(state, path, matches, length):
-    """Add a match, or say what has no room."""
+    """Add a match, or return which array is full."""
     found = state[At.MATCHES]
     used = state[At.POSITIONS]
     if found == matches.start.size:
@@ -269,7 +272,7 @@ def _write(state, path, matches, length):
 
 @helper
 def _take(reading, instances, path, row, depth, variable):
-    """Keep what the match has with this row, at the next depth."""
+    """Store rows and aggregates of the match including this row, at the next depth."""
     for number in range(reading.sets.shape[0]):
         members = path.counts[number, depth]
         if reading.sets[number, variable]:
@@ -317,7 +320,7 @@ def _take(reading, instances, path, row, depth, variable):
 
 @helper
 def _row(reading, path, number, depth, first, last):
-    """The row that a condition reads, with `depth` rows before the one that is tested; -1 if there is none."""
+    """The row that a condition reads if the match has `depth` rows before the tested one; -1 if there is none."""
     members = path.counts[reading.row_set[number], depth + 1]
     offset = reading.row_offset[number]
     if offset >= members:
@@ -329,8 +332,9 @@ def _row(reading, path, number, depth, first, last):
 
 @helper
 def _bind(reading, instances, path, bound, tables, state, first, last, start, depth):
-    """The slots of all rows and registers that conditions read. The slot behind the rows is null, the registers come
-    after it."""
+    """Set the slots of all rows and registers that conditions read. The slot after those of the rows is null; the
+    registers follow it.
+    """
     rows = reading.row_set.size
     nothing = instances.int_lanes.shape[1] - 1 - reading.register.size
     for number in range(rows):

@@ -15,7 +15,7 @@ ACCEPT = -1
 
 
 class Tables(NamedTuple):
-    """An automaton as arrays. Sets of positions are words of 64 bits, sets of variables bytes."""
+    """An automaton as arrays. Sets of positions are 64-bit words, and sets of variables are bytes."""
 
     taking: Cube[np.uint64]  # [byte of the variables, its value]: the positions of these variables
     before: Cube[np.uint64]  # [byte of the positions, its value]: the positions that one of these may follow
@@ -37,7 +37,7 @@ class Skipping(IntEnum):
 
 
 class Ended(IntEnum):
-    """How a call ended."""
+    """Why a call returned."""
 
     DONE = 0
     MATCHES_FULL = 1  # more room is needed; then call again
@@ -51,7 +51,7 @@ class Ended(IntEnum):
 
 
 class At(IntEnum):
-    """Where the search is: the entries of its state."""
+    """The entries of the search state: where the search is."""
 
     PARTITION = 0
     ROW = 1  # the first row of the attempt; -1: a new partition
@@ -67,10 +67,11 @@ class At(IntEnum):
 
 
 class Partitions(NamedTuple):
-    """The rows of partitions, one behind the other. More rows may come to each of them, unless it is `complete`.
+    """The rows of partitions, one partition after the other. More rows of a partition may come, unless it is
+    `complete`.
 
-    A row is known if every row that conditions read from it is there. The search begins at `start` of a partition and
-    leaves there the first row whose match is not decided.
+    A row is known if all rows that its conditions read have arrived. The search in a partition begins at its `start`,
+    and then sets `start` to the first row whose match is not decided.
     """
 
     bounds: NDArray[np.int64]  # where each partition begins, and the number of rows
@@ -90,7 +91,7 @@ class RowEvents(NamedTuple):
 
 
 class Matches(NamedTuple):
-    """Matches in the order found. The positions of their rows lie one behind the other."""
+    """Matches in the order in which they are found. The positions of their rows are concatenated."""
 
     partition: NDArray[np.int64]
     start: NDArray[np.int64]
@@ -117,7 +118,7 @@ class Total(IntEnum):
 
 
 class Reading(NamedTuple):
-    """What conditions read of the match: rows, and registers with aggregates over its rows."""
+    """What conditions read of the match: rows, and registers with aggregates over the rows of the match."""
 
     sets: Matrix[np.bool_]  # [set, variable]
     row_set: NDArray[np.int32]  # of each row that conditions read
@@ -138,7 +139,7 @@ class Reading(NamedTuple):
 
 
 class Path(NamedTuple):
-    """The attempt so far, by depth."""
+    """The current attempt, by depth."""
 
     place: NDArray[np.int64]  # of the next alternative
     position: NDArray[np.int32]
@@ -153,7 +154,7 @@ class Path(NamedTuple):
 
 
 class Suffix(IntEnum):
-    """What is kept of the match from a row on. The first four are rows, -1 if there is none."""
+    """What is stored of the part of a match from a row on. The first four are rows; -1 if there is none."""
 
     FIRST = 0
     LAST = 1
@@ -164,7 +165,7 @@ class Suffix(IntEnum):
 
 
 class Entries(NamedTuple):
-    """The rows of all matches one behind the other, for one aggregate or navigation."""
+    """The rows of all matches, concatenated, as one aggregate or navigation reads them."""
 
     begin: NDArray[np.int64]  # the first entry of each match, and the number of entries
     starts: NDArray[np.int64]  # the row, or the value, of the first entry of each match

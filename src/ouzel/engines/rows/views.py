@@ -1,10 +1,10 @@
-"""Kernels of what the rows of the output see of their match.
+"""Kernels that compute what MEASURES reads of matches.
 
-An entry is a row of a match. Values are read at the row of an entry.
+An *entry* is a row of a match.
 
-Of overlapping matches, which row comes after a row that is taken at a position does not depend on how it was reached.
-So one pass from the last row to the first gives, for every position, what the match from there on has: where it ends,
-rows of variables, counts and sums. It is linear in the rows, where walking through each match is quadratic.
+For overlapping matches: how a match continues from a row at a position does not depend on how it got there. So one pass
+from the last row to the first computes, for every position, what the rest of a match has: where it ends, rows of
+variables, counts and sums. This is linear in the rows, whereas reading each match separately is quadratic.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ def visible_rows(
     found: NDArray[np.int64],
     rows: NDArray[np.int64],
 ) -> None:
-    """The row that comes `offset` after the first, or before the last, that counts; -1 if there is none: for each
-    entry, or for the last one of each match. `found` is scratch space for the rows of one match."""
+    """For each entry, or for the last entry of each match: the row `offset` after the first row that counts, or before
+    the last one; -1 if there is none. `found` is scratch space for the rows of one match.
+    """
     for match in range(entries.starts.size):
         begin = entries.begin[match]
         count = 0
@@ -58,9 +59,10 @@ def running_totals(
     reals: NDArray[np.float64],
     counts: NDArray[np.int64],
 ) -> None:
-    """Up to each entry, or to the last one of each match, from left to right: the sum, or the first row with the least
-    or greatest value, -1 without one; and the number of values, -1 after an overflow. `valid` is empty if all rows have
-    a value."""
+    """Running aggregates up to each entry, or up to the last entry of each match. `totals` or `reals` get the sum, or
+    the first row with the least or greatest value (-1 if there is none). `counts` gets the number of values; -1 after
+    an overflow. `valid` is empty if all rows have a value.
+    """
     is_extreme = kind == Total.LEAST_INT or kind == Total.GREATEST_INT
     for match in range(entries.starts.size):
         begin = entries.begin[match]
@@ -106,11 +108,11 @@ def every_start(
     matches: Matches,
     found: Cube[np.int64],
 ) -> Any:
-    """All matches, last first; returns how many there are.
+    """Compute the quantities of all matches, from the last match to the first. Returns the number of matches.
 
-    A quantity has a kind, an offset, the positions that count, and a column of values. `room` is scratch space: [this
-    or the next row; quantity, then the lengths; position] has values and, in the second half of the last axis, counts.
-    `found` has [quantity; match; value and count].
+    A quantity has a kind, an offset, the positions that count, and a column of values. `found` is [quantity, match,
+    (value, count)]. `room` is scratch space: [this row or the next, quantity, position], with the lengths of matches as
+    one more quantity. The second half of its last axis has counts.
     """
     count = tables.variable.size
     written = 0
@@ -145,7 +147,7 @@ def every_start(
 
 @helper
 def _following(can, tables, row, last, entries):
-    """The position at which a row is taken next; ACCEPT if the match ends before it, -2 if there is none."""
+    """The position at which a row is taken next; ACCEPT if the match ends before the row, -2 if there is no match."""
     if row < last:
         for place in range(tables.follow_at[entries], tables.follow_at[entries + 1]):
             entry = tables.follow[place]
@@ -159,7 +161,7 @@ def _following(can, tables, row, last, entries):
 def _extend(
     kinds, offsets, members, columns, values, valid, room, now, quantity, position, following, row, count
 ):  # fmt: skip
-    """A quantity of the match from a row on, from that of the match from the next row on."""
+    """Compute a quantity of the match from a row on, from that of the match from the next row on."""
     kind = kinds[quantity]
     value = np.int64(0) if kind >= Suffix.COUNT else np.int64(-1)
     seen = np.int64(0)

@@ -1,4 +1,6 @@
-"""Runs one sequence query over one stream: stacks of instances, searched backwards from the last component."""
+"""Runs one sequence query over one stream: keeps instances on stacks and searches them backwards from the last
+component.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ _OUTPUT_MATCHES = 1 << 18
 
 
 class SequenceOperator(InstanceOperator, MatchOperator):
-    """The state of one query. `stage` takes in events; `advance` moves time and returns the matches."""
+    """The state of one query. `stage` adds events; `advance` moves time and returns the matches."""
 
     def __init__(self, plan: Plan, layout: Layout, limits: Limits) -> None:
         self._lowered = lower(plan)
@@ -79,7 +81,9 @@ class SequenceOperator(InstanceOperator, MatchOperator):
         return Answer(pa.concat_tables(tables), np.concatenate(starts), np.concatenate(ends))
 
     def _pieces(self, ready: Block[Instances] | None, until: int) -> Iterator[int]:
-        """The number of matches in the kernel's output, piece by piece. A piece must be read before the next."""
+        """The number of matches in the kernel's output, piece by piece. The caller must read a piece before it asks for
+        the next.
+        """
         self._found_count = 0
         if ready is not None:
             yield from self._scan(ready)
@@ -131,7 +135,7 @@ class SequenceOperator(InstanceOperator, MatchOperator):
         assert status is Status.DONE
 
     def matches(self, until: int) -> list[Places]:
-        """What the events up to a tick complete, as rows of tables."""
+        """The matches that events up to tick `until` complete, as rows of tables."""
         self._numbered = None
         ready = self._buffer.take_ready(until)
         found = [self._places(count) for count in self._pieces(ready, until)]
@@ -141,7 +145,7 @@ class SequenceOperator(InstanceOperator, MatchOperator):
     # ── Giving matches out ─────────────────────────────────────────────────────────────────────────
 
     def _collect(self) -> Iterator[int]:
-        """The number of matches that the kernel has written. Its buffers are free afterwards."""
+        """The number of matches in the kernel's output. After the caller has read them, the output is cleared."""
         count = int(self._output.written[0])
         if not count:
             return
@@ -151,7 +155,7 @@ class SequenceOperator(InstanceOperator, MatchOperator):
             self._output = new_output(self._tables, _OUTPUT_MATCHES)
 
     def _answer(self, count: int) -> Answer:
-        """The rows of a piece."""
+        """The rows of the answer for the matches in the kernel's output."""
         read = self._buffer.store.open_rows if self._ends_with_events and not self._lowered.residual else None
         if read is not None:
             made = self._composite.of_slots(*read, self._buffer.rows, self._output.slots, count)
@@ -163,7 +167,7 @@ class SequenceOperator(InstanceOperator, MatchOperator):
         return Answer(self._composite.of_places(matches), first, last)
 
     def _places(self, count: int) -> Places:
-        """The matches of a piece."""
+        """The matches in the kernel's output, as rows of tables."""
         slots = [self._output.slots[position, :count] for position in range(self._tables.length)]
         table, ticks, places = self._fetch(slots)
         instances = self._buffer.events
@@ -184,7 +188,7 @@ class SequenceOperator(InstanceOperator, MatchOperator):
         self._limits.check_answer(self._query.name, self._found_count * self._tables.length)
 
     def _residual(self, table: pa.Table, ticks: np.ndarray, places: list[np.ndarray], count: int) -> np.ndarray:
-        """The matches that satisfy the predicates that kernels cannot express."""
+        """Which matches satisfy the predicates that kernels cannot express."""
         position = {c.position: i for i, c in enumerate(self._query.positives)}
         frame = EventFrame(self._query, self._layout, table, ticks, lambda c: places[position[c]], count)
         kept = np.ones(count, bool)
@@ -195,7 +199,7 @@ class SequenceOperator(InstanceOperator, MatchOperator):
     # ── A part of the stream ───────────────────────────────────────────────────────────────────────
 
     def search(self) -> Found:
-        """What all staged events complete."""
+        """The matches that all staged events complete."""
         found = [self._places(count) for count in self._pieces(self._buffer.take_ready(LATEST), LATEST)]
         if not found:
             return Found(NO_TICKS, NO_TICKS, None)
@@ -211,14 +215,14 @@ class SequenceOperator(InstanceOperator, MatchOperator):
         return self._composite.of_places(Places(slices[0][0].table, slices[0][0].ticks, rows))
 
     def tie_ranks(self, table: pa.Table, ticks: np.ndarray, ties: np.ndarray) -> np.ndarray:
-        """Simultaneous events are read in the order of their rows."""
+        """Ranks of simultaneous events: their order in the input."""
         return ties
 
     # ── What is open ───────────────────────────────────────────────────────────────────────────────
 
     @property
     def timer(self) -> int | None:
-        """The tick at which the kernel returns rows without any further event."""
+        """The tick at which the kernel returns matches even if no event comes; None if there is none."""
         if not self._state.counters[Counter.WAITING]:
             return None
         first, window = self._state.waiting_heap[0], self._plan.window_ticks

@@ -1,16 +1,18 @@
-"""Active instance stacks (SASE 4): sequences without Kleene plus, all choices of events.
+"""Active instance stacks (SASE 4): all matches of sequences without Kleene plus.
 
-There is one stack for each partition and component. A positive instance stores the top of the stack before it. When an
-instance of the last component arrives, a search back along these links finds the matches it completes, newest first. A
-stack is ordered by end, so a search stops at the first candidate that is too old.
+There is one stack for each partition and component. A positive instance stores what was on top of the preceding
+component's stack when it arrived. When an instance of the last component arrives, a search backwards along these links
+finds the matches that it completes, newest first. A stack is ordered by end, so a search stops at the first candidate
+that is too old.
 
-Negation: the *guard* of a positive instance is the newest start of any negative instance that ends before it starts;
-its predecessor must not end before the guard. Negatives whose predicates name other events are searched in their own
-stacks. With a negated end, matches wait until their window has passed.
+Negation: the *guard* of a positive instance is the newest start of any negative instance that ends before the positive
+one starts. The event before it in a match must not end before its guard. Negative components whose predicates read
+other events of the match are searched in their own stacks. With a negated end, matches wait until their window has
+passed.
 
 A negative instance forbids a match if it is completely inside an interval: it starts after one tick and ends before
-another. Each stack of negatives stores for every instance the newest start from there down (its guard). So the test "is
-any inside" is one search for the second tick and one comparison with the guard.
+another. In a stack of negatives, the guard of an instance is the newest start from there down. So to test whether any
+instance is inside takes one search for the second tick and one comparison with the guard.
 """
 
 from __future__ import annotations
@@ -61,8 +63,9 @@ _EVERY_KEY = EVERY_KEY
 
 @helper(inline=True)
 def guard_before(tables, state, instances, first, last, slot):
-    """The newest start among instances of some negatives (`checks` first to last - 1) that end before a slot's
-    start."""
+    """The newest start among the instances of some negative components that end before an instance starts. `checks`
+    first to last - 1 name these components.
+    """
     end = instances.end
     time = instances.start[slot]
     newest = NEVER
@@ -79,9 +82,10 @@ def guard_before(tables, state, instances, first, last, slot):
 
 @helper(inline=True)
 def forbidden(tables, state, instances, number):
-    """Whether a negative component has an instance in its interval that satisfies every conjunct naming it.
+    """Whether some instance of a negative component is in its interval and satisfies all conjuncts on that
+    component.
 
-    `state.cursor` holds the match by position, as far as it is bound; the last position is always bound.
+    `state.cursor` holds the match by position. Positions are bound from the last one down.
     """
     start = instances.start
     end = instances.end
@@ -119,7 +123,7 @@ def forbidden(tables, state, instances, number):
 
 @helper
 def wait(state, instances, output, first_match, last_match):
-    """Move all matches first_match to last_match - 1 from the output to the waiting ones, or none of them."""
+    """Move the matches first_match to last_match - 1 from the output to the waiting matches. Moves all or none."""
     start = instances.start
     slots = output.slots
     waiting_slots = state.waiting_slots
@@ -149,7 +153,7 @@ def wait(state, instances, output, first_match, last_match):
 
 @kernel
 def release_until(tables: StackTables, state: StackState, instances: Instances, until: int, output: StackOutput):
-    """Append the waiting matches whose last tick is at or before `until`, grouped by first instance."""
+    """Append the waiting matches whose window ends at or before `until`, grouped by their first instance."""
     start = instances.start
     counters = state.counters
     waiting_heap = state.waiting_heap
@@ -222,8 +226,9 @@ def release_until(tables: StackTables, state: StackState, instances: Instances, 
 
 @helper
 def _heap_push(start, heap, size, slot):
-    """Add a slot. The heap is ordered by start, then slot; all windows have the same length, so this is also the order
-    of deadlines."""
+    """Add a slot to a heap that is ordered by start, then slot. All windows have the same length, so this is also the
+    order of deadlines.
+    """
     child = size
     while child > 0:
         parent = (child - 1) >> 1
@@ -237,7 +242,7 @@ def _heap_push(start, heap, size, slot):
 
 @helper
 def _heap_pop(start, heap, size):
-    """Remove the first slot; `size` is the number that remains."""
+    """Remove the first slot of a heap. `size` is the number of slots that remain."""
     slot = heap[size]
     parent = 0
     while True:
@@ -264,7 +269,7 @@ _COMPLETES = 2
 
 
 class Progress(NamedTuple):
-    """How far a call came. If a limit stopped it, the instance at `position` has changed nothing."""
+    """Result of a call. If a limit stopped it, the instance at `position` has changed nothing."""
 
     status: Status
     position: int
@@ -284,9 +289,9 @@ def scan(
 ) -> Progress:
     """Read the instances in slots first to last - 1 and append the matches they complete to the output.
 
-    Continue with the state and output of the result: they may have grown. Matches that wait for a negated end are
-    released as soon as an instance shows that their window has passed. With `stop_when_full` the call ends when there
-    is no more room; empty the output and continue at `position`.
+    Continue with the state and output of the result, which may be larger arrays. Matches that wait for a negated end
+    are released as soon as an instance shows that their window has passed. With `stop_when_full`, the call ends when
+    the output is full. Then empty the output and continue at `position`.
 
     >>> from ouzel.engines.sequence.tables import build_tables, new_output, new_state
     >>> from ouzel.kernels.events import new_instances
@@ -320,7 +325,7 @@ def scan(
 
 
 def release(tables: StackTables, state: StackState, instances: Instances, until: int, output: StackOutput) -> Progress:
-    """Append the waiting matches whose window has passed, given that no event at or before `until` can come.
+    """Append the waiting matches whose window has passed. No event at or before `until` can come any more.
 
     At the end of a bounded input `until` is the largest int64. The position of the result has no meaning.
     """
@@ -341,9 +346,9 @@ def _scan(
     last: int,
     output: StackOutput,
 ):
-    """(status, position). An instance is processed completely or, if the status is not DONE, not at all.
+    """(status, position): read instances. If the status is not DONE, the instance at `position` has had no effect.
 
-    Slots are ordered by end, so "has left the window" and "ends at this tick" are comparisons of slots.
+    Slots are ordered by end, so "has left the window" and "ends at this tick" compare slots.
     """
     start = instances.start
     end = instances.end
@@ -452,7 +457,7 @@ def _scan(
 
 @helper(inline=True)
 def _admit(tables, state, instances, slot, tick_start, oldest):
-    """Push an instance on its stack unless it cannot be part of a match; returns whether it may complete one."""
+    """Push an instance on its stack, unless it can be part of no match. Returns whether it may complete a match."""
     start = instances.start
     end = instances.end
     head = state.head
@@ -500,7 +505,7 @@ def _admit(tables, state, instances, slot, tick_start, oldest):
 
 @helper(inline=True)
 def _meet(links, top, second_top, oldest):
-    """Whether some instance is in both stacks (cross-attribute transition filtering, SASE 4.2.2)."""
+    """Whether two stacks have an instance in common (cross-attribute transition filtering, SASE 4.2.2)."""
     while top >= oldest and second_top >= oldest and top != second_top:
         if top > second_top:
             top = links[Link.BELOW, top]
@@ -511,7 +516,9 @@ def _meet(links, top, second_top, oldest):
 
 @helper(inline=True)
 def _search(tables, state, instances, slot, oldest, window_start, written, room, output):
-    """(status, matches written, candidates visited, complete sequences) for any query."""
+    """Write the matches of an instance, for any query. Returns (status, matches written, candidates visited, complete
+    sequences).
+    """
     start = instances.start
     end = instances.end
     links = state.links
@@ -598,7 +605,7 @@ def _passes(tables, state, instances, stage):
 
 @kernel
 def rebase(state: StackState, shift: int, used: int):
-    """Drop the oldest `shift` of `used` slots from the front of the buffers; the rest move down.
+    """Drop the oldest `shift` of `used` slots. The others move down.
 
     Only slots that no future match can use may be dropped: those with end <= newest end - window.
     """
@@ -634,9 +641,9 @@ def _lower(slots, shift):
 
 @kernel
 def rekey(head: NDArray[np.int32], components: int, new_code: NDArray[np.int32]):
-    """Move stacks to new keys: new_code[key] is the new key, never a larger one, or -1 to drop it.
+    """Move stacks to new keys. `new_code[key]` is at most `key`; -1 drops the key.
 
-    Pass `state.head`, or `state.second_head` with the new codes of second keys.
+    Call it with `state.head`, or with `state.second_head` and the new codes of second keys.
 
     >>> head = np.array([5, 6, 7], np.int32)
     >>> rekey(head, 1, np.array([-1, 0, 1], np.int32))

@@ -1,8 +1,10 @@
-"""The stack kernel for plain queries: only types, one key, order, window and negatives decide, and events are points.
+"""The stack kernel for plain queries, which have only types, one key, order, a window and negatives, over events
+without duration.
 
-It does what `stacks.py` does for every query, in a small function that loads and runs faster. Instances are processed
-in blocks: first a loop without data-dependent branches pushes the whole block, then the instances that may complete a
-match are searched from. Links never change, so a later search finds the same matches.
+For these it gives the same answers as `stacks.py`, in a smaller function that loads and runs faster. Instances are
+processed in blocks. First, a loop without data-dependent branches pushes the whole block. Then a search starts from
+each instance that may complete a match. It finds the same matches as an earlier search would, because links never
+change.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ BLOCK_SLOTS = 256
 
 @helper(inline=True)
 def first_alive(end, oldest, window_start):
-    """The first slot, from `oldest` up, that ends at window_start or later; such a slot must exist."""
+    """The first slot, from `oldest` up, that ends at `window_start` or later. There must be one."""
     while end[oldest] < window_start:
         oldest += 1
     return oldest
@@ -27,7 +29,7 @@ def first_alive(end, oldest, window_start):
 
 @helper(inline=True)
 def first_of_tick(end, first, last):
-    """The first slot with the same end as slot `first`, if that slot exists."""
+    """The first slot that ends at the same tick as slot `first`. Slot `first` must exist."""
     if first < last:
         while first > 0 and end[first - 1] == end[first]:
             first -= 1
@@ -116,7 +118,7 @@ def scan_plain(
 
 @helper(inline=True)
 def list_completing(tables, state, instances, first, last):
-    """List the instances of a block that may complete a match, from `first` on; returns their number."""
+    """List the instances of a block that may complete a match, from `first` on. Returns their number."""
     completing = state.links[Link.COMPLETING]
     found = 0
     for slot in range(first, last):
@@ -128,11 +130,12 @@ def list_completing(tables, state, instances, first, last):
 
 @helper(inline=True)
 def push_block(tables, state, instances, points, first, last, oldest):
-    """Push a block of instances on their stacks; returns the number that may complete a match, listed from `first` on.
+    """Push a block of instances on their stacks. Returns the number that may complete a match, and lists these from
+    `first` on.
 
-    `points`: every event starts when it ends; only then negatives are allowed, one before a position. Except for
-    simultaneous events, no branch depends on the data: which component comes and whether it is filtered is random, and
-    a mispredicted branch costs more than all of this work.
+    `points`: every event starts and ends at one time. Only then are negatives allowed, one before each position. No
+    branch depends on the data, except for simultaneous events: components come in random order, and a mispredicted
+    branch costs more than the rest of the work.
     """
     start = instances.start
     end = instances.end
@@ -202,8 +205,8 @@ def push_block(tables, state, instances, points, first, last, oldest):
 def _search(end, below, previous_top, guards, guarded, cursor, slot, now, oldest, written, room, output):
     """(matches written, candidates visited) for the matches that `slot` completes; -1 matches if there is no room.
 
-    The two lowest positions have their own loops; those above them use `cursor`. A stack is ordered by end, so
-    everything below an instance that is too old, or older than a guard, is so too.
+    The two lowest positions have their own loop; the positions above use `cursor`. A stack is ordered by end, so if an
+    instance is too old, or older than a guard, all instances below it are too.
     """
     slots = output.slots
     length = slots.shape[0]
@@ -251,10 +254,11 @@ def _search(end, below, previous_top, guards, guarded, cursor, slot, now, oldest
 
 @helper(inline=True)
 def _write_pairs(below, previous_top, second, third, now, alone, oldest, written, room, output):
-    """(matches written, instances at position 1): each of these from `second` down, with all instances below its link.
+    """(matches written, instances at position 1): pair each instance at position 1, from `second` down, with all
+    instances from its link down.
 
-    Two loops in one: the end of the inner one is random, and here no branch depends on it. The next instance of
-    position 1 and its link are loaded before they are needed.
+    This is two nested loops written as one, so that no branch depends on the end of the inner loop, which is random.
+    The next instance of position 1 and its link are loaded before they are needed.
     """
     lowest_slots, second_slots, third_slots = output.slots[0], output.slots[1], output.slots[1 if alone else 2]
     match_end = output.match_end
@@ -286,7 +290,9 @@ def _write_pairs(below, previous_top, second, third, now, alone, oldest, written
 def _write_guarded_pairs(
     end, below, previous_top, guards, second, second_guard, third, now, alone, oldest, written, room, output
 ):
-    """Like `_write_pairs`, but an instance older than the guard of the one above it ends the search."""
+    """Like `_write_pairs`, but for each instance at position 1, the first one below that is older than its guard ends
+    the list.
+    """
     lowest_slots, second_slots, third_slots = output.slots[0], output.slots[1], output.slots[1 if alone else 2]
     match_end = output.match_end
     passed = np.int64(0)

@@ -1,9 +1,9 @@
-"""Arrays of the stack kernel: the query (tables), events (instances), memory (state) and matches (output). Nothing here
-needs numba.
+"""Arrays of the stack kernel: the query (tables), events (instances), state and matches (output). Nothing here needs
+numba.
 
-An *instance* is an event in one component that it may fill; an event that may fill two components is two neighbouring
-instances. Instances are in stream order in buffers that the caller owns, and a *slot* is a place in them. Times are
-int64 ticks; the smallest int64 is not a time.
+An *instance* is an event in one component that it may fill. An event that may fill two components becomes two adjacent
+instances. Instances are in stream order in buffers that the caller owns, and a *slot* is an index into these. Times are
+int64 ticks, without the smallest int64.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ouzel.kernels.predicate_tables import Alternative, Predicates, Values, buil
 
 
 class Push(IntFlag):
-    """What is tested early. The answers are the same with each of them off."""
+    """Which tests are made early. This never changes the answers."""
 
     WINDOW_INTO_SCAN = 1  # “Windows in SS”, SASE 4.3
     WINDOW_INTO_CONSTRUCTION = 2  # “Windows in SC”, SASE 4.3
@@ -30,7 +30,7 @@ class Push(IntFlag):
 
 
 class Counter(IntEnum):
-    """Places in `StackState.counters`."""
+    """Indexes into `StackState.counters`."""
 
     WAITING = 0  # matches that wait for a negated end
     FREE = 1  # first free row of the waiting matches, -1 if none
@@ -49,8 +49,9 @@ class Counter(IntEnum):
 
 
 class StackConjunct(NamedTuple):
-    """A conjunct between events. Not `early`: tested only on complete matches; for a negative component, Push
-    decides."""
+    """A conjunct between events. Unless `early`, it is tested only on complete matches. For a negative component, Push
+    decides when.
+    """
 
     alternatives: tuple[Alternative, ...]
     early: bool = True
@@ -69,7 +70,7 @@ class ByComponent(IntEnum):
 
 
 class ByStage(IntEnum):
-    """Columns of `StackTables.by_stage`. Ranges end where those of the next row begin."""
+    """Columns of `StackTables.by_stage`. The tests of a stage end where those of the next row begin."""
 
     COMPONENT = 0  # at this position
     TESTED = 1  # 1 if this stage has conjuncts or searched negatives
@@ -89,8 +90,9 @@ class ByNegative(IntEnum):
 
 
 class StackTables(NamedTuple):
-    """A query. Positions count positive components, `length` of them. Stages are the positions, bound from the last to
-    the first, and then stage `length`: the complete match."""
+    """A query as arrays. Positions count the `length` positive components. There is a stage for each position, bound
+    from the last to the first, and stage `length` for the complete match.
+    """
 
     components: int
     length: int
@@ -123,11 +125,11 @@ def build_tables(
     max_matches_per_timestamp: int = NO_LIMIT,
     max_waiting: int = NO_LIMIT,
 ) -> StackTables:
-    """The tables of a query whose components are negative where `negated` says so.
+    """The tables of a query. `negated` says which components are negative.
 
-    Conjuncts that name one event only belong to the choice of instances, not here. `across` are the negative components
-    that forbid between two positions; the others forbid between their neighbours. `everywhere` are the negative
-    components some of whose instances have EVERY_KEY.
+    Conjuncts on a single event are not passed, because they decide which instances there are. `across` has the negative
+    components that forbid between two given positions; the others forbid between their neighbours. `everywhere` has the
+    negative components that have instances with EVERY_KEY.
 
     >>> tables = build_tables([False, True, False], window=10)
     >>> tables.by_component[:, ByComponent.POSITION].tolist()
@@ -227,12 +229,12 @@ def build_tables(
 
 
 def _bounds(groups: Sequence[Sequence[object]]) -> NDArray[np.int32]:
-    """The start of each group in a concatenation, and the end of the last one."""
+    """Where each group begins when the groups are concatenated, and the total length."""
     return np.cumsum([0, *map(len, groups)]).astype(np.int32)
 
 
 class StackState(NamedTuple):
-    """The memory between calls: plain arrays."""
+    """The state between calls: plain arrays."""
 
     head: NDArray[np.int32]  # [key * components + component]: the newest instance of that stack, -1 if it is empty
     second_head: NDArray[np.int32]  # the same by the second key
@@ -313,7 +315,9 @@ def reserve_waiting(state: StackState, rows: int) -> StackState:
 
 
 class StackOutput(NamedTuple):
-    """Matches, a column of slots for each positive component. Read them, set written[0] to 0, and use it again."""
+    """Matches, one column of slots for each positive component. After reading them, set written[0] to 0 to reuse the
+    arrays.
+    """
 
     slots: Matrix[np.int32]  # [position, match]
     match_end: NDArray[np.int64]
@@ -321,13 +325,13 @@ class StackOutput(NamedTuple):
 
 
 def new_output(tables: StackTables, capacity: int = 1024) -> StackOutput:
-    """Room for some matches; `scan` returns a larger one if needed."""
+    """An empty output; `scan` returns a larger one if needed."""
     return StackOutput(
         np.empty((tables.length, capacity), np.int32), np.empty(capacity, np.int64), np.zeros(1, np.int64)
     )
 
 
 def larger_output(output: StackOutput) -> StackOutput:
-    """Twice the room, with the current matches."""
+    """The same output with twice the room."""
     size = 2 * max(output.match_end.size, 512)
     return StackOutput(enlarged(output.slots, size, 0, axis=-1), enlarged(output.match_end, size, 0), output.written)
