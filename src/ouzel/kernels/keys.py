@@ -214,8 +214,8 @@ def _number_codes(
     begin: int,
     codes: NDArray[np.int32],
 ) -> Any:
-    """Encode from `begin` on, and stop if there is no room. Also returns the range of the next rows, from which the
-    caller chooses the size of a directory.
+    """Encode from `begin` on, and return where it stopped: at the end, or where the table has no room. The range of the
+    next rows then decides the size of a directory.
     """
     values, directory, slots, counts = table
     count = counts[COUNT]

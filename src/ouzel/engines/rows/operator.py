@@ -196,7 +196,7 @@ class RowOperator(StreamOperator[RowEvents]):
         return SortedRows.chosen(table, places, bounds)
 
     def _leave(self, slots: np.ndarray, partitions: Partitions, until: int) -> None:
-        """Evict the rows that no match can read any more, and set the timer."""
+        """Note the rows that no match can read any more, evict them if they are many, and set the timer."""
         buffer = self._buffer
         if until == LATEST:
             buffer.clear()

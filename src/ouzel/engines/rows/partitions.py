@@ -26,9 +26,11 @@ _BIT_OF_WORD = np.int64(63)
 
 @kernel(allocates=True)
 def touched(events: RowEvents, count: int, before: int, closed: int, keys: int, rows_before: int) -> Any:
-    """The slots of the partitions with rows from `before` on, or with a row at or before the tick `closed` whose match
-    is not decided, one partition behind the other, without rows that no match can read any more. Also where each
-    begins, where the search in it begins, and its first row ever, -1 if that is not held."""
+    """The slots of the rows of some partitions that a match may still read, one partition after the other: of
+    partitions with rows from slot `before` on, and of those with a row at or before tick `closed` whose match is not
+    decided. For each partition also where it begins, where its search begins, and its first row ever, which is -1 if it
+    has been evicted.
+    """
     is_touched = np.zeros(keys, np.bool_)
     for slot in range(before, count):
         is_touched[events.key[slot]] = True
@@ -88,8 +90,9 @@ def touched(events: RowEvents, count: int, before: int, closed: int, keys: int, 
 
 @kernel
 def mark_tried(events: RowEvents, slots: ReadOnly[NDArray[np.int32]], partitions: Partitions, rows_before: int) -> int:
-    """Mark the rows that the search in some partitions has tried. Returns how many rows of theirs no later match can
-    read: all before those that are not decided, but the last `rows_before` of them."""
+    """Mark the rows that the search in some partitions has tried. Returns how many of their rows no later match can
+    read: those before the first undecided row, except the last `rows_before` of them.
+    """
     dead = 0
     for partition in range(partitions.start.size):
         begin = partitions.bounds[partition]
