@@ -1,5 +1,6 @@
-"""Runs one query over an incomplete stream: scores arrivals, finds paths, and returns them as columns, with their
-missing components, the loss rates that hold for each, and the best match of an event."""
+"""Runs one query over an incomplete stream: scores arrivals, finds paths, and returns them as columns. These include
+the missing components of a path, the loss rates that apply to it, and whether it is the best match of its event.
+"""
 
 from __future__ import annotations
 
@@ -60,8 +61,9 @@ from ouzel.runtime.values import arrow, empty_table, one_array, ranks
 
 @dataclass(frozen=True, slots=True)
 class Explanations:
-    """Paths, column by column. `slots` has a row for each positive component, -1 where it is missing; an unknown
-    probability is NaN."""
+    """Paths, column by column. `slots` has a row for each positive component, with -1 where it is missing. An unknown
+    probability is NaN.
+    """
 
     slots: np.ndarray
     starts: np.ndarray
@@ -88,7 +90,7 @@ class Explanations:
         return replace(self, **changed)
 
     def by_missing(self) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
-        """Sets of missing positions, each with the rows of the paths that miss exactly these."""
+        """Each set of missing positions, with the rows of the paths that miss exactly these."""
         bits = ((self.slots < 0) * (np.int64(1) << np.arange(len(self.slots), dtype=np.int64))[:, None]).sum(axis=0)
         for found in np.unique(bits):
             missing = tuple(place for place in range(len(self.slots)) if found >> place & 1)
@@ -113,8 +115,9 @@ def refined(
     ticks: np.ndarray,
     places: Sequence[np.ndarray],
 ) -> tuple[Explanations, np.ndarray]:
-    """If the disjuncts of WHERE imply different loss rates: every path with its largest score, and the rows of those
-    that still reach the threshold. Before this the scores are upper bounds."""
+    """Exact scores, if the disjuncts of WHERE imply different loss rates; before this, scores are upper bounds. Returns
+    each path with its largest score, and the rows of the paths that still reach the threshold.
+    """
     score = np.zeros(found.count)
     position = {c.position: i for i, c in enumerate(query.positives)}
     for missing, rows in found.by_missing():
@@ -174,9 +177,10 @@ def best_of_each(
     ticks: np.ndarray,
     places: Sequence[np.ndarray],
 ) -> np.ndarray:
-    """The rows of the most likely path of each completing event; ties go to the smaller start, then to the
-    lexicographically smaller positions in the stream, then to the smaller component numbers. With a negated end, paths
-    whose windows end at different times are not compared."""
+    """For each last event, the row of its most likely path. Of equal ones, the path with the earliest start is taken,
+    then the one with the lexicographically smallest stream positions, then with the smallest component numbers. With a
+    negated end, paths whose windows end at different times are not compared.
+    """
     events = np.stack([found.slots[-1], found.ends])
     completing = np.unique(events, axis=1, return_inverse=True)[1].ravel()
     order = np.lexsort((found.starts, -criterion, completing))
@@ -199,7 +203,7 @@ def best_of_each(
 
 
 def _stream_positions(plan: Plan, layout: Layout, table: pa.Table, ticks: np.ndarray) -> np.ndarray:
-    """For each row of a table its place in stream order; equal rows have the same place."""
+    """For each row of a table, its position in stream order. Equal rows have the same position."""
     keys = [ticks]
     if layout.start is not None:
         keys.append(ranks(one_array(table.column(layout.start))))
@@ -215,7 +219,7 @@ def _stream_positions(plan: Plan, layout: Layout, table: pa.Table, ticks: np.nda
 
 
 class PathOutput:
-    """Makes composite events of paths: what every answer of a query has in common is worked out once."""
+    """Turns paths into composite events. What is the same for every answer of a query is computed once."""
 
     def __init__(self, query: BoundQuery, layout: Layout) -> None:
         self._query = query
@@ -234,7 +238,9 @@ class PathOutput:
             self._small = small if small.writes_times else None
 
     def of_slots(self, growing: GrowingRows, base: int, numbers: np.ndarray, output: ArrivalOutput) -> pa.Table | None:
-        """Composite events of what the kernel wrote, for rows of small pushes; None if a column is computed."""
+        """The composite events of the kernel's output, if its events are rows of small pushes; None if a column is
+        computed.
+        """
         if self._small is None:
             return None
         count, positions = int(output.written[0]), len(output.slots)
@@ -248,8 +254,9 @@ class PathOutput:
         return self._completed(made.columns, offsets, missing[:total], score, probability)
 
     def table(self, table: pa.Table, ticks: np.ndarray, places: Sequence[np.ndarray], found: Explanations) -> pa.Table:
-        """Composite events from paths. `places` has an array of row numbers of `table` for each positive component; the
-        entry of a missing component has no meaning."""
+        """The composite events of paths. `places` has, for each positive component, the row of its event in `table` for
+        each path. The entry of a missing component has no meaning.
+        """
         if self._taken is not None:
             values = [self._taken_column(table, name, places[place], found, place) for place, name in self._taken]
             return self._made(values, found)
@@ -267,7 +274,7 @@ class PathOutput:
         return joined.take(pa.array(back)).combine_chunks()
 
     def _made(self, values: Sequence[pa.Array], found: Explanations) -> pa.Table:
-        """Composite events with the values of RETURN."""
+        """Composite events, given the values of RETURN."""
         time = self.schema.field(0).type
         columns = [ticks_to_time(found.starts, time), ticks_to_time(found.ends, time), *values]
         matches, places = (found.slots < 0).T.nonzero()
@@ -282,7 +289,7 @@ class PathOutput:
         score: np.ndarray,
         probability: np.ndarray,
     ) -> pa.Table:
-        """Composite events with the columns of THRESHOLD behind the others."""
+        """Composite events with the columns of THRESHOLD after the others."""
         names = self._names.take(arrow(missing)) if len(missing) else self._names.slice(0, 0)
         is_unknown = np.isnan(probability)
         columns.append(pa.ListArray.from_arrays(arrow(offsets), names))
@@ -291,7 +298,7 @@ class PathOutput:
         return pa.Table.from_arrays(columns, schema=self.schema)
 
     def _taken_column(self, table: pa.Table, name: str, rows: np.ndarray, found: Explanations, place: int) -> pa.Array:
-        """A column of the input, null where its event is missing."""
+        """A column of the input for one component of each path; null where its event is missing."""
         values = take(one_array(table.column(name)), rows)
         is_bound = found.slots[place] >= 0
         return values if is_bound.all() else pc.if_else(pa.array(is_bound), values, pa.scalar(None, values.type))
@@ -304,7 +311,7 @@ class PathOutput:
         found: Explanations,
         missing: tuple[int, ...],
     ) -> pa.Table:
-        """The rows of paths that all miss the same components."""
+        """The composite events of paths that all miss the same components."""
         query, schema = self._query, self.schema
         position = {c.position: i for i, c in enumerate(query.positives)}
         frame = EventFrame(query, self._layout, table, ticks, lambda c: places[position[c]], found.count)
@@ -344,7 +351,7 @@ _OUTPUT_MATCHES = 1 << 14
 
 
 class IncompleteOperator(InstanceOperator):
-    """The state of one query. `stage` takes in events; `advance` moves time and returns the matches."""
+    """The state of one query. `stage` adds events; `advance` moves time and returns the matches."""
 
     def __init__(self, plan: IncompletePlan, layout: Layout, limits: Limits) -> None:
         lowered = lower_incomplete(plan)
@@ -469,7 +476,7 @@ class IncompleteOperator(InstanceOperator):
         return Answer(self._paths.table(table, ticks, places, found), found.starts, found.ends)
 
     def _found(self, count: int) -> Explanations:
-        """A copy of what the kernel wrote, because its buffers are reused."""
+        """A copy of the kernel's output, because its buffers are reused."""
         output = self._output
         slots = output.slots[:, :count].copy()
         first = slots[np.argmax(slots >= 0, axis=0), np.arange(count)]

@@ -1,11 +1,12 @@
-"""The arrival kernel (AYAC sections 4 and 5): probabilistic arrival queues, upper bounds, backward search for matches.
+"""The arrival kernel (AYAC sections 4 and 5): queues of probabilistic arrivals, upper bounds of scores, and the
+backward search for matches. The entry function is `scan`.
 
 Every instance enters the queue of its key and component. For a positive instance, `upper_bound` computes an upper bound
-of the score of all paths that reach it from the queues before it; instances below the threshold are skipped later. A
-last component that reaches the threshold starts a backward search. The entry function is `scan`.
+of the scores of all paths that end with it. Searches skip instances whose bound is below the threshold. An instance of
+the last component whose bound reaches the threshold starts a backward search.
 
-Every key and component has a queue of its instances ordered by end, stored as a skew-binary list. The kept instances,
-whose bound reaches the threshold, are also in a monotonic queue with decreasing bounds.
+A queue is ordered by end, and stored as a skew-binary list. Instances whose bound reaches the threshold are *kept*:
+they are also in a monotonic queue with decreasing bounds.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from ouzel.kernels.predicates import holds
 
 @helper(inline=True)
 def push(links, queues, own, slot):
-    """Append an instance to its queue; returns the one before it."""
+    """Append an instance to its queue. Returns the instance before it."""
     below = queues[own, Queue.NEWEST]
     links[slot, QueueLink.BELOW] = below
     links[slot, QueueLink.ABOVE] = -1
@@ -66,7 +67,9 @@ def push(links, queues, own, slot):
 
 @helper(inline=True)
 def keep(links, queues, upper, own, slot):
-    """Add an arrival to the monotonic queue; earlier ones with no larger bound will never matter again."""
+    """Add an arrival to the monotonic queue, and remove the earlier ones whose bounds are not larger, because they
+    cannot matter any more.
+    """
     node = queues[own, Queue.LAST_MAXIMUM]
     while node >= 0 and upper[node] <= upper[slot]:
         node = links[node, QueueLink.OLDER]
@@ -80,7 +83,9 @@ def keep(links, queues, upper, own, slot):
 
 @helper(inline=True)
 def largest_kept(links, queues, own, oldest):
-    """The live kept arrival of a queue with the largest bound, in amortised constant time (AYAC 5.1); -1 if none."""
+    """The kept arrival of a queue with the largest bound, among those from slot `oldest` on; -1 if there is none. Takes
+    amortised constant time (AYAC 5.1).
+    """
     node = queues[own, Queue.MAXIMUM]
     if node >= oldest or node < 0:
         return node
@@ -102,13 +107,14 @@ def next_kept(links, node):
 
 @helper(inline=True)
 def last_before(end, links, node, oldest, before):
-    """The newest instance of a queue, from `node` down, that ends before a time; the result is below `oldest` if there
-    is none."""
+    """The newest instance of a queue, from `node` down, that ends before a time. The result is below `oldest` if there
+    is none.
+    """
     return newest_slot_before(end, links[:, QueueLink.JUMP], links[:, QueueLink.BELOW], node, oldest, before)
 
 
 def rebase(state: ArrivalState, dead: int, used: int) -> None:
-    """Drop the first `dead` of `used` slots; all others move down by as many."""
+    """Drop the first `dead` of `used` slots. The others move down."""
     _rebase(state.queues, state.links, dead, used)
     state.upper[: used - dead] = state.upper[dead:used]
     state.counters[ArrivalCounter.OLDEST] = max(0, int(state.counters[ArrivalCounter.OLDEST]) - dead)
@@ -136,7 +142,7 @@ def _rebase(queues: Matrix[np.int32], links: Matrix[np.int32], dead: int, used: 
 
 
 def rekey(state: ArrivalState, components: int, renamed: np.ndarray) -> ArrivalState:
-    """Queues under the new codes of keys; `renamed` has the new code for each old one, or -1 for dropped keys."""
+    """Queues under new keys. `renamed` has the new key for each old one; -1 drops the key."""
     old = state.queues.reshape(-1, components, len(Queue))
     fresh = np.full_like(old, -1)
     known = np.flatnonzero(renamed[: len(old)] >= 0)
@@ -181,9 +187,11 @@ def value_at(curves, curve, ticks):
 
 @helper(inline=True)
 def upper_bound(tables, state, instances, base, place, slot, oldest):
-    """v of AYAC 5.1: for each edge the largest bound in the queue before it, times the best value of the edge.
+    """The upper bound v of AYAC 5.1: the best product, over all edges into a component, of the largest bound in the
+    queue at the source of the edge and the best value of the edge.
 
-    A rising edge value is best from the oldest arrival, a falling one from the newest, any other by its ceiling.
+    The best value of an edge is that from the oldest arrival if the score rises with time, and from the newest if it
+    falls. Otherwise the curve's ceiling is taken.
     """
     links = state.links
     queues = state.queues
@@ -221,7 +229,7 @@ def upper_bound(tables, state, instances, base, place, slot, oldest):
 
 @helper(inline=True)
 def tests_pass(tables, state, instances, first, last):
-    """Whether tests hold, each in its variant for the missing components."""
+    """Whether tests hold. Each is made in its variant for the missing components."""
     for test in range(first, last):
         missing = 0
         first_named = tables.by_test[test, ByTest.FIRST_NAMED]
@@ -250,7 +258,7 @@ def _forbids_in(tables, state, instances, component, own, oldest, after, before)
 
 @helper
 def is_forbidden(tables, state, instances, component, base, oldest, after, before):
-    """Whether an instance of a negative component is completely between two times and passes its tests."""
+    """Whether some instance of a negative component is completely between two times and passes its tests."""
     if _forbids_in(tables, state, instances, component, base + component, oldest, after, before):
         return True
     if base != EVERY_KEY and tables.by_negative[component, ByNegative.EVERYWHERE]:
@@ -283,7 +291,7 @@ def _observed_in(tables, state, instances, component, own, oldest, after, before
 
 @helper
 def observed(tables, state, instances, component, base, oldest, after, before):
-    """The weight of the observed events of a negative component between two times."""
+    """The weight of those events of a negative component between two times that were observed."""
     found = _observed_in(tables, state, instances, component, base + component, oldest, after, before)
     if base != EVERY_KEY and tables.by_negative[component, ByNegative.EVERYWHERE]:
         everywhere = EVERY_KEY * tables.components + component
@@ -293,16 +301,17 @@ def observed(tables, state, instances, component, base, oldest, after, before):
 
 @helper(inline=True)
 def _pair(source, target):
-    """`pair_of` of the tables."""
+    """`tables.pair_of` for kernels."""
     return target * (target + 1) // 2 + source + 1
 
 
 @helper
 def evidence(tables, state, instances, slot, base, oldest, window_start):
-    """The sum of the weights of all explanations of a last event (docs/semantics.md, "Probabilities").
+    """The total weight of all explanations of a last event (docs/semantics.md, "Probabilities").
 
-    Explanations are grouped by the events that they bind. Each level of the search holds a bound event and the next
-    position to try before it: its events from the newest down, and last the start of the window.
+    Explanations are grouped by the events that they bind. Each level of the search holds a bound event and the position
+    that is tried before it. At a position, events are tried from the newest down; the start of the window is tried
+    last.
     """
     start = instances.start
     end = instances.end
@@ -375,7 +384,9 @@ def evidence(tables, state, instances, slot, base, oldest, window_start):
 
 @helper
 def _with_negatives(tables, state, instances, level, base, oldest, window_start):
-    """The weight of the explanations that bind the events of all levels, with the observed negatives between them."""
+    """The weight of the explanations that bind the events of all levels, including the observed negative events between
+    them.
+    """
     weight = 1.0
     for depth in range(level + 1):
         target = state.place[depth]
@@ -405,7 +416,7 @@ def _with_negatives(tables, state, instances, level, base, oldest, window_start)
 
 @helper
 def search(tables, state, instances, slot, base, oldest, window_start, output):
-    """All paths that end with an instance of the last component (AYAC 4.2), or none if there is no room for all."""
+    """Write all paths that end with an instance of the last component (AYAC 4.2); none if there is no room for all."""
     total = 0.0
     least_weight = 0.0
     if tables.least_probability > 0.0:
@@ -578,7 +589,9 @@ def _with_shares(tables, output, begun, written, total, now):
 
 @helper
 def _late_forbidden(tables, state, instances, level, base, oldest, window_start):
-    """Negatives whose tests read components before their interval, tested once the whole path is known."""
+    """Whether a negative event forbids a complete path. Only for negative components whose tests read components before
+    their interval.
+    """
     for depth in range(level + 1):
         # Below the last level an edge is still being tried; at the last it has already advanced.
         edge = state.edge[depth] - (depth == level)
@@ -605,9 +618,10 @@ def scan(
     *,
     matches_max: int = NO_LIMIT,
 ) -> tuple[Status, int, ArrivalOutput]:
-    """Read the instances from `first` up to `last`; returns the status, the position, and the output with its matches.
+    """Read the instances in slots `first` to `last` - 1. Returns the status, the position, and the output with the
+    matches.
 
-    OUTPUT_FULL: there are more than `matches_max` of them.
+    The status is OUTPUT_FULL if there are more than `matches_max` matches.
     """
     position = first
     pieces = Pieces(last)
@@ -711,8 +725,9 @@ def describe(
     offsets: NDArray[np.int32],
     missing: NDArray[np.int64],
 ) -> int:
-    """Write the slots of the first matches with one more position, their first event; and the missing positions, match
-    by match, with the offset of each match. Returns how many are missing."""
+    """Write two things about the first `count` matches: `described`, their slots with one more row for the first event;
+    and `missing`, their missing positions match by match, with offsets. Returns the number of missing positions.
+    """
     last = slots.shape[0]
     total = 0
     for match in range(count):
