@@ -1,6 +1,6 @@
 """Ouzel: complex event processing for Spark, tables and live streams.
 
-The public API, imported lazily. Names that are not listed here are private.
+This is the public API, imported lazily. All other names are private.
 """
 
 from __future__ import annotations

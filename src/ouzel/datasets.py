@@ -1,8 +1,8 @@
 """A day in a shop whose goods carry RFID tags, with its true thefts and misplaced items.
 
-The queries of SASE 2.2 and 2.3 find exactly the true cases, tag by tag. A stolen item is never read at a register. A
-misplaced item stays at its place for more than an hour. Similar stories (bought, carried about, read twice, a tag of
-another shop at the door) are not cases.
+The queries of SASE 2.2 and 2.3 find exactly the true cases, with the same tags. A stolen item is never read at a
+register. A misplaced item stays at the wrong place for more than an hour. Similar events are no cases: items that are
+bought, carried around or read twice, and tags of another shop at the door.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ REGISTERS, DOORS, CARTS, SHELVES_PER_AISLE = 12, 3, 300, 20
 class ShopDay:
     """The readings of a day in order of time, and the true cases.
 
-    `events` has the columns ts, type, tag_id, shelf_id, register_id, door_id, aisle_id and price; `types` says which
-    type of reading has which of them. `thefts` and `misplaced` have one row for each item.
+    `events` has the columns ts, type, tag_id, shelf_id, register_id, door_id, aisle_id and price. `types` says which
+    columns each type of reading has. `thefts` and `misplaced` have one row for each item.
     """
 
     events: pa.Table
@@ -107,7 +107,7 @@ def shop_day(events: int = 1_000_000, *, seed: int = 0, date: str = "2024-05-01"
 
 @dataclass
 class _Items:
-    """One entry per item; taken items come first. Times are since midnight."""
+    """Items, one per entry; taken items come first. Times are since midnight."""
 
     taken: int
     story: np.ndarray
@@ -173,7 +173,7 @@ class _Items:
 
 
 class _Readings:
-    """Readings, not ordered yet. `place` is a shelf, register, door or aisle; tags are numbers."""
+    """Readings that are not sorted yet. `place` is a shelf, register, door or aisle. Tags are numbers."""
 
     def __init__(self) -> None:
         self.parts: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
@@ -206,7 +206,7 @@ def _stories(rng: np.random.Generator, items: _Items, readings: _Readings) -> No
 
 
 def _repeat_some(rng: np.random.Generator, readings: _Readings) -> None:
-    """Some readings again, a few seconds later, before anything else can happen to the item."""
+    """Add some readings again, a few seconds later, before anything else can happen to the item."""
     kind, time_us, tag, place = readings.columns()
     again = np.flatnonzero(rng.random(len(kind)) < REPEATED_SHARE)
     later_us = time_us[again] + rng.integers(SECOND_US // 10, 3 * SECOND_US, size=len(again))
@@ -216,7 +216,7 @@ def _repeat_some(rng: np.random.Generator, readings: _Readings) -> None:
 
 
 def _strangers(rng: np.random.Generator, count: int, first_tag: int, readings: _Readings) -> None:
-    """Tags of other shops' goods, which pass the doors and were never on a shelf here."""
+    """Add readings of tags from other shops, which pass the doors and were never on a shelf here."""
     readings.add(
         EXIT,
         rng.integers(OPEN_US, CLOSED_US, size=count),
@@ -226,7 +226,7 @@ def _strangers(rng: np.random.Generator, count: int, first_tag: int, readings: _
 
 
 def _carts(rng: np.random.Generator, count: int, shelves: int, readings: _Readings) -> None:
-    """Carts that roll past the antennas of the aisles; their tags are the negative numbers."""
+    """Add readings of carts that pass the antennas of aisles. Their tags are negative numbers."""
     readings.add(
         CART,
         rng.integers(OPEN_US, CLOSED_US, size=count),
@@ -236,10 +236,11 @@ def _carts(rng: np.random.Generator, count: int, shelves: int, readings: _Readin
 
 
 def _rounds(rng: np.random.Generator, count: int, items: _Items, readings: _Readings) -> None:
-    """Shelf readers report the items on the shelf, each at its own place, until a customer takes it.
+    """Add the readings of shelf readers, which report the items on a shelf, each at its own place, until a customer
+    takes the item.
 
-    Moved items have only the readings of their story: the next shelf reading would make the query believe that they are
-    back, or start another hour.
+    For moved items, no such readings are added. With one, the query would see them as back in their place, or another
+    hour would begin.
     """
     free = np.concatenate([items.of(BOUGHT, STOLEN), np.arange(items.taken, len(items.shelf))])
     tag = free[rng.integers(len(free), size=count)]

@@ -1,8 +1,8 @@
 """`make demo`: a day in a shop, a million readings, and what two queries of the SASE paper find in it.
 
-The answers are compared with what really happened. The same queries then run on Spark, as a batch job and as a stream
-that is stopped and restarted half-way. The demo fails if any answer differs. It leaves its data, query, picture and
-log in a folder, so that a visitor can continue from there: python -m ouzel.demo FOLDER
+The answers are compared with what really happened. Then the same queries run on Spark, as a batch job, and as a stream
+that is stopped and restarted half-way. The demo fails if any answer differs. It leaves its data, query, picture and log
+in a folder for further use: python -m ouzel.demo FOLDER
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ RETURN  Misplaced(x.tag_id AS tag, x.shelf_id AS home, y.shelf_id AS is_on)"""
 
 
 def main(folder: Path) -> int:
-    """Run the demo; the exit code is 0 if everything that was found is what happened."""
+    """Run the demo. The exit code is 0 if everything that was found is what happened."""
     folder.mkdir(parents=True, exist_ok=True)
     # The output of Spark, its workers and their libraries goes to a file.
     with logged(folder / "demo.log") as console, ThreadPoolExecutor(1) as starter:
@@ -71,7 +71,7 @@ def main(folder: Path) -> int:
 
 
 def run(console: Console, folder: Path, spark: Future[Any]) -> list[bool]:
-    """Each part of the demo; whether its answers are right."""
+    """Run each part of the demo, and return whether its answers are right."""
     day = ouzel.datasets.shop_day(EVENTS, seed=7)
     pq.write_table(day.events, folder / "readings.parquet")
     (folder / "theft.query").write_text(THEFT + "\n", encoding="utf-8")
@@ -104,7 +104,7 @@ def run(console: Console, folder: Path, spark: Future[Any]) -> list[bool]:
 
 
 def show_query(console: Console, text: str) -> None:
-    """The query, with dim comments."""
+    """Print the query, with dim comments."""
     console.print()
     for line in text.splitlines():
         code, mark, comment = line.partition("--")
@@ -112,7 +112,7 @@ def show_query(console: Console, text: str) -> None:
 
 
 def embedded(console: Console, query: ouzel.Query, events: pa.Table) -> pa.Table:
-    """All matches, found in this process."""
+    """All matches of a query, found in this process."""
     with waiting(console, "loading the kernels; a clone compiles them first …"):
         # All events, because a large input needs kernels that a small one does not.
         ouzel.match(events, query)
@@ -134,7 +134,7 @@ def first_rows(matches: pa.Table) -> Table:
 
 
 def explain_and_draw(console: Console, folder: Path, query: ouzel.Query, day: Any) -> None:
-    """Why an item is not a theft, and a picture of some that are."""
+    """Show why an item is not a theft, and draw a picture of some that are."""
     tags = day.events["tag_id"]
     left = day.events.filter(pc.equal(day.events["type"], "Register"))
     paid = left["tag_id"][0].as_py()
@@ -163,7 +163,7 @@ def start_spark() -> Any:
 def batch(
     console: Console, spark: Any, folder: Path, queries: dict[str, ouzel.Query], found: dict[str, pa.Table]
 ) -> bool:
-    """One batch job, with one shuffle for both queries."""
+    """Run one batch job with one shuffle for both queries. Returns whether it finds the same matches."""
     console.print("[bold]As a batch:[/] ouzel.spark.match(spark.read.parquet(…), queries)")
     started = time.perf_counter()
     with (
@@ -179,7 +179,9 @@ def batch(
 
 
 def stream(console: Console, spark: Any, events: pa.Table, query: ouzel.Query, found: pa.Table) -> bool:
-    """The day as a stream of micro-batches, stopped half-way and restarted from its checkpoint."""
+    """Run the day as a stream of micro-batches, stopped half-way and restarted from its checkpoint. Returns whether it
+    finds the same matches.
+    """
     console.print("\n[bold]As a stream:[/] ouzel.spark.match(spark.readStream…, theft, max_delay='1 s')")
     rows: list[pa.Table] = []
 
@@ -226,7 +228,7 @@ def stream(console: Console, spark: Any, events: pa.Table, query: ouzel.Query, f
 
 
 def write(folder: Path, events: pa.Table, number: int) -> Path:
-    """A file of events; Spark reads files in the order of their modification times."""
+    """Write a file of events. Spark reads files in the order of their modification times."""
     path = folder / "staged.parquet"
     pq.write_table(events, path)
     os.utime(path, (number, number))
@@ -234,7 +236,9 @@ def write(folder: Path, events: pa.Table, number: int) -> Path:
 
 
 def heartbeat(events: pa.Table) -> pa.Table:
-    """An event of a later time that no query wants. A stream is certain of a time only once it has seen a later one."""
+    """An event of a later time that no query needs. A stream knows that a time is complete only when it has seen a
+    later one.
+    """
     last = events.slice(events.num_rows - 1)
     later = pc.add(last["ts"], pa.scalar(timedelta(days=2), pa.duration("us"))).cast(last["ts"].type)
     last = last.set_column(last.schema.get_field_index("ts"), last.schema.field("ts"), later)
@@ -242,13 +246,13 @@ def heartbeat(events: pa.Table) -> pa.Table:
 
 
 def without_zone(table: pa.Table) -> pa.Table:
-    """Timestamps as the shop wrote them."""
+    """The table with timestamps without a time zone, as the shop wrote them."""
     fields = [f.with_type(pa.timestamp("us")) if pa.types.is_timestamp(f.type) else f for f in table.schema]
     return table.cast(pa.schema(fields))
 
 
 def sorted_rows(table: pa.Table) -> list[str]:
-    """Rows in an order that does not depend on where they were computed."""
+    """Rows as text, in an order that does not depend on where they were computed."""
     return sorted(map(repr, table.to_pylist()))
 
 
@@ -257,7 +261,7 @@ def sorted_rows(table: pa.Table) -> list[str]:
 
 @contextmanager
 def logged(path: Path) -> Iterator[Console]:
-    """A console on the screen, while everything else that this process and its children print goes to a file."""
+    """A console on the screen, while all other output of this process and its children goes to a file."""
     width = shutil.get_terminal_size().columns
     for own in (sys.stdout, sys.stderr):
         own.flush()
@@ -283,7 +287,7 @@ def waiting(console: Console, text: str) -> Iterator[None]:
 
 
 def next_steps(folder: Path) -> list[tuple[str, str]]:
-    """Commands that work on what the demo leaves behind."""
+    """Commands to continue with the files that the demo has written."""
     ouzel_command = Path(sys.executable).with_name("ouzel")
     command = str(ouzel_command.relative_to(Path.cwd())) if ouzel_command.is_relative_to(Path.cwd()) else "ouzel"
     query, readings = folder / "theft.query", folder / "readings.parquet"
@@ -299,7 +303,8 @@ def next_steps(folder: Path) -> list[tuple[str, str]]:
 
 
 def folded(command: str, width: int) -> str:
-    """A command in lines that a shell reads as one, each starting with an option, if it is too wide for the screen.
+    """A command that is too wide for the screen, as several lines that a shell reads as one. Each line starts with an
+    option.
 
     >>> print(folded("ouzel run theft.query --input readings.parquet", 30))
     ouzel run theft.query \\

@@ -1,6 +1,6 @@
-"""Every error that Ouzel raises to its users: what was wrong, where, and what to do.
+"""All errors that Ouzel raises to its users. An error says what was wrong, where, and what to do.
 
-A message is text and arguments. Arguments are data, because the command line writes them as options.
+A message consists of texts and arguments. Arguments are data, because the command line shows them as options.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def shortened(message: str) -> str:
 
 
 class Argument(NamedTuple):
-    """An argument that a message names, as it is spelled in Python and on the command line."""
+    """An argument in a message, as it is written in Python and on the command line."""
 
     python: str
     option: str
@@ -39,7 +39,7 @@ _NO_VALUE = object()
 
 
 def argument(name: str, value: Any = _NO_VALUE) -> Argument:
-    """An argument by its name, perhaps with a value.
+    """An argument with a name and perhaps a value.
 
     >>> argument("time_unit", "s")
     Argument(python="time_unit='s'", option='--time-unit s')
@@ -60,7 +60,7 @@ LOSS_MODEL = Argument("model=ouzel.LossModel(loss=…, gaps={…})", "--model wi
 
 
 def written(words: Words, *, options: bool = False) -> str:
-    """Parts joined to one text; with `options`, arguments are written as command-line options."""
+    """The parts of a message as one text. With `options`, arguments are written as command-line options."""
     if isinstance(words, str):
         return words
     return "".join(one if isinstance(one, str) else one.option if options else one.python for one in words)
@@ -74,11 +74,11 @@ class OuzelError(Exception):
         super().__init__(self.render())
 
     def render(self, *, options: bool = False) -> str:
-        """The message; with `options`, as the command line shows it."""
+        """The message. With `options`, as the command line shows it."""
         return shortened(written(self._words, options=options))
 
     def _render_traceback_(self) -> list[str]:
-        """What notebooks show: the caller's frames and the message, without the frames of this package."""
+        """The lines that notebooks show: the caller's frames and the message, without frames of this package."""
         ours = str(Path(__file__).parent)
         frames = [frame for frame in traceback.extract_tb(self.__traceback__) if not frame.filename.startswith(ours)]
         # The first frame is the one in which the notebook runs a cell.
@@ -87,7 +87,7 @@ class OuzelError(Exception):
 
 
 class QueryError(OuzelError):
-    """A query is wrong: a message, its place in the text with a caret, and often a hint.
+    """An error in a query: a message, its place in the text with a caret, and often a hint.
 
     >>> text = "PATTERN SEQ(Shef a)"
     >>> print(QueryError("there is no event type 'Shef'", text=text, start=12, end=16, hint="did you mean 'Shelf'?"))
@@ -118,7 +118,7 @@ class QueryError(OuzelError):
         return (_rebuild_query_error, (self.message, self.text, self.start, self.end, self._hint))
 
     def within(self, text: str, at: int) -> QueryError:
-        """The same error, about a text that has the query at a character."""
+        """The same error for a longer text, in which the query begins at character `at`."""
         start, end = (None if place is None else place + at for place in (self.start, self.end))
         return QueryError(self.message, text=text, start=start, end=end, hint=self._hint)
 
@@ -173,11 +173,11 @@ def _rebuild_query_error(
 
 
 class InputError(OuzelError):
-    """The events do not fit the query or the engine: a null time, a missing column, an unusable type."""
+    """The events do not fit the query or the engine: for example a null time, a missing column, or an unusable type."""
 
 
 class LimitError(OuzelError):
-    """A limit that bounds memory was exceeded; the message names the query, the limit and what to do."""
+    """A limit on memory was exceeded. The message names the query, the limit and what to do."""
 
 
 class EmptyAnswerWarning(UserWarning):
@@ -186,25 +186,29 @@ class EmptyAnswerWarning(UserWarning):
 
 class ManyMatchesWarning(UserWarning):
     """A query that names no strategy has several matches for each last event, or a repetition is about to list very
-    many; the message says what to ask for."""
+    many. The message says how to get fewer.
+    """
 
 
 class ModelWarning(UserWarning):
-    """A loss model names a component that no query has, perhaps a misspelling; the message names it."""
+    """A loss model names a component that no query has, perhaps because of a typing error; or a stream contradicts the
+    model.
+    """
 
 
 class OrderWarning(UserWarning):
-    """Many events of one key have the same time, so they do not follow each other; the message says how many."""
+    """Many events of one key have the same time, so none of them comes after another. The message says how many."""
 
 
 class TypesWarning(UserWarning):
-    """A query names a type that no event has, and events have a similar one; or no event of a type has a value in a
-    column that a query reads. No types were declared, and the message names both."""
+    """A query names a type that no event has, and events have a similar type; or a query reads a column that has no
+    value in any event of a type. Only given if no types were declared.
+    """
 
 
 class ProblemWarning(UserWarning):
-    """One of several queries stopped because of its own error; the message has its name and the reason."""
+    """One of several queries has stopped because of its own error. The message has its name and the reason."""
 
 
 class StateError(OuzelError):
-    """A snapshot cannot be read: it is damaged, cut short, of a newer version, or of another query."""
+    """A snapshot cannot be read: it is damaged, cut off, from a newer version, or of another query."""

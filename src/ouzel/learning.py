@@ -1,7 +1,7 @@
 """Loss models from lossy streams: `LossModel.fit` with a query.
 
-The bindings that `ouzel.loss.learning` needs are the matches of the query with its negative components made positive,
-all components but the last optional, and threshold 0.
+`ouzel.loss.learning` needs bindings. These are the matches of a changed query: its negative components are positive,
+all components but the last are optional, and the threshold is 0.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ T = TypeVar("T")
 
 
 class Source(Protocol):
-    """Bindings."""
+    """The bindings of a stream, perhaps in several parts."""
 
     chain: Chain
     bound: BoundQuery
 
     def sum(self, function: Callable[..., T], *arguments: Any) -> T:
-        """`function(chain, *arguments, bindings)` of each part, added up."""
+        """The sum of `function(chain, *arguments, bindings)` over all parts."""
 
     def close(self) -> None:
         """Drop the bindings."""
@@ -73,7 +73,7 @@ class Local:
 
 @dataclass
 class Distributed:
-    """Bindings that Spark holds."""
+    """Bindings that Spark's workers hold."""
 
     chain: Chain
     bound: BoundQuery
@@ -136,7 +136,7 @@ def _parts_of(chain: Chain, tick_ns: int | None, found: pa.Table) -> Iterator[Bi
 
 
 def _numbered(events: Any) -> Any:
-    """The events with a number each."""
+    """The events with a column that numbers them."""
     if isinstance(events, Mapping):
         tables = {kind: as_table(one) for kind, one in events.items()}
     else:
@@ -152,7 +152,9 @@ def _numbered(events: Any) -> Any:
 
 
 def optional_query(given: Query, time: str) -> Query:
-    """The query that finds all bindings: negative components are positive, and its columns are the times of events."""
+    """The query that finds all bindings: negative components become positive, and the columns of its answer are the
+    times of events.
+    """
     parts = given.tree.pattern.components
     names = [_name(part) for part in parts]
     if parts[-1].negated:
@@ -188,7 +190,7 @@ def _name(part: syntax.Component | syntax.Group) -> str:
 
 
 def _with_defaults(node: Any, optional: set[str]) -> Any:
-    """`n.id = c.id` holds if n has no event."""
+    """An equality with defaults such as `n.id[c.id] = c.id`, so that it holds if n has no event."""
     if isinstance(node, syntax.Binary) and node.operator == "=":
         sides = [node.left, node.right]
         for one, other in ((0, 1), (1, 0)):
@@ -212,14 +214,14 @@ def wide_model(optional: Query) -> LossModel:
 
 
 def chain_of(bound: BoundQuery, negated: tuple[bool, ...]) -> Chain:
-    """The components, with the window in nanoseconds, or in ticks if they have no unit."""
+    """The components and the window, in nanoseconds, or in ticks if ticks have no unit."""
     assert isinstance(bound.window, TimeWindow) and bound.window.ticks is not None
     scale = bound.catalog.time.tick_ns or 1
     return Chain(tuple(c.variable for c in bound.components), negated, float(bound.window.ticks * scale))
 
 
 def bindings_of(chain: Chain, tick_ns: int | None, found: pa.Table) -> Bindings:
-    """Bindings out of the columns of their query."""
+    """Bindings from the columns of their query's answer."""
     columns = [found.column(f"at{number}") for number in range(len(chain.names))]
     kind = columns[-1].type
     scale = NANOSECONDS_OF_UNIT[kind.unit] if pa.types.is_timestamp(kind) else tick_ns or 1
@@ -237,7 +239,7 @@ def bindings_of(chain: Chain, tick_ns: int | None, found: pa.Table) -> Bindings:
 
 
 def count(source: Source, model: LossModel) -> Counts:
-    """The first step of expectation."""
+    """The first part of the expectation step."""
     return source.sum(_counted, model)
 
 
@@ -248,7 +250,9 @@ def _counted(chain: Chain, model: LossModel, bindings: Bindings) -> Counts:
 def fit(
     source: Source, given: Mapping[str, Any], family: str | Mapping[str, str] = "auto"
 ) -> tuple[LossModel, list[float]]:
-    """The likeliest model with what is given, and the log-likelihoods on the way to it, which never fall."""
+    """(model, log-likelihoods): the most likely model with what the user has given, and the log-likelihood after each
+    step, which never falls.
+    """
     chain, tick_ns = source.chain, source.bound.catalog.time.tick_ns
     by_hand = LossModel(**given)
     has_loss = any(name in given for name in ("loss", "reader_loss"))
@@ -301,7 +305,9 @@ def _families(chain: Chain, family: str | Mapping[str, str]) -> dict[tuple[str, 
 
 
 def in_chain(model: LossModel, bound: BoundQuery | None, tick_ns: int | None) -> LossModel:
-    """A model with lengths as the chain has them; with a bound query, also with a loss rate for each component."""
+    """A model whose lengths have the unit of the chain. With a bound query, it also has a loss rate for each
+    component.
+    """
     unit = None if tick_ns is None else 1
 
     def length(value: Any, what: str) -> float:
@@ -335,7 +341,7 @@ def in_chain(model: LossModel, bound: BoundQuery | None, tick_ns: int | None) ->
 def _finished(
     model: LossModel, by_hand: LossModel, known: Known, chain: Chain, counts: Counts, tick_ns: int | None
 ) -> LossModel:
-    """The model with units, and with priors below 1 where everything happened."""
+    """The learnt model with units of time, and with priors below 1 for components that always happened."""
     last_events = counts.last_events
     # Laplace's rule of succession.
     highest = (last_events + 1) / (last_events + 2)

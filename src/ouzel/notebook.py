@@ -1,4 +1,4 @@
-"""Shows results in notebooks: tables as tables, pictures as pictures, text in a fixed width."""
+"""Shows results in notebooks: tables, pictures, and text in a font of fixed width."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHOWN_SECONDS = 0.5
 
 
 def preformatted(text: str) -> str:
-    """Text as HTML, in a fixed width.
+    """Text as HTML in a font of fixed width.
 
     >>> preformatted("a < b")
     '<pre style="white-space: pre; line-height: 1.3">a &lt; b</pre>'
@@ -39,7 +39,7 @@ class Picture(str):
 
 
 class Explanation(str):
-    """A text that notebooks show in a fixed width."""
+    """A text that notebooks show in a font of fixed width."""
 
     __slots__ = ()
 
@@ -48,9 +48,9 @@ class Explanation(str):
 
 
 class Progress:
-    """One line about long work at a prompt or in a notebook: how many events have been read, and for how long.
+    """One line about long work, at a prompt or in a notebook: how many events have been read, and for how long.
 
-    The line is written over itself and cleared at the end. Scripts show none.
+    The line overwrites itself, and is cleared at the end. Scripts show no such line.
     """
 
     def __init__(self, read: list[int]) -> None:
@@ -61,7 +61,7 @@ class Progress:
 
     @staticmethod
     def is_wanted() -> bool:
-        """Whether a person waits. Python and IPython set `sys.ps1` at a prompt, and IPython also in notebooks."""
+        """Whether a person is waiting. Python and IPython set `sys.ps1` at a prompt, and IPython also in notebooks."""
         return hasattr(sys, "ps1")
 
     def show(self) -> None:
@@ -110,7 +110,9 @@ def _cell(value: Any) -> str:
 
 
 def show_tables() -> None:
-    """In a notebook, show Arrow tables as HTML, unless it has another way already. pyarrow shows them as text."""
+    """In a notebook, show Arrow tables as HTML, because pyarrow shows them as text. Another way of showing them, if
+    there is one, is kept.
+    """
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if shell is None:

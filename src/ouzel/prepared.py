@@ -59,14 +59,14 @@ class Query:
 
     @property
     def of_shape(self) -> shapes.Filled | None:
-        """What it shares with earlier queries, as long as its fields are those of its text."""
+        """The data that this query shares with earlier queries of its shape; None if its fields have been changed."""
         filled = self.filled
         return filled if filled is not None and filled.tree is self.tree and not self.params else None
 
 
 @dataclass(frozen=True)
 class RowPatternQuery:
-    """A row pattern with a name: text that begins with MATCH_RECOGNIZE, or the text in its parentheses."""
+    """A row pattern with a name. Its text begins with MATCH_RECOGNIZE, or is the text in the parentheses."""
 
     name: str
     text: str
@@ -76,7 +76,7 @@ class RowPatternQuery:
     types: None = field(default=None, repr=False)
 
     def bind(self, catalog: Catalog, *, time: str | None = None) -> BoundRowPattern:
-        """Bind the row pattern to an input whose columns are known; `time` is the time column of a stream."""
+        """Bind the row pattern to an input whose columns are known. `time` is the time column of a stream."""
         return bind_row_pattern(
             self.tree, self.text, catalog, self.params, name=self.name, steps_max=self.steps_max, time=time
         )
@@ -89,7 +89,7 @@ Queries: TypeAlias = OneQuery | SeveralQueries
 
 
 def is_one(given: Any) -> bool:
-    """Whether queries were given as one, so that the answer is one table."""
+    """Whether one query was given and not several, so that the answer is one table."""
     return isinstance(given, Query | str | Stream | AlgebraQuery | RowPatternQuery)
 
 
@@ -102,8 +102,9 @@ def query(
 ) -> Query:
     """Parse and check one query. Mistakes raise `ouzel.QueryError`, with a caret and a hint.
 
-    `types` declares event types and their attributes, `{"Shelf": {"tag_id": "string"}}` or an Arrow schema for each;
-    without it every type has every column of the input. `params` gives the values of `:name` in the text.
+    `types` declares event types and their attributes, as `{"Shelf": {"tag_id": "string"}}` or as an Arrow schema for
+    each type. Without `types`, every type has every column of the input. `params` gives the values of `:name` in the
+    text.
 
     >>> query("PATTERN SEQ(Shelf a, Exit b) WHERE [tag] WITHIN 12 hours").name
     'query'
@@ -119,7 +120,8 @@ def query(
 def queries(
     script: str, types: Mapping[str, Any] | None = None, params: Mapping[str, Any] | None = None
 ) -> dict[str, Query]:
-    """Parse and check a script of several named queries, `name: PATTERN … ;`, in the order written.
+    """Parse and check a script of several named queries, `name: PATTERN … ;`. They are returned in the order of the
+    text.
 
     >>> list(queries("first: PATTERN SEQ(A a, B b) WITHIN 5; second: PATTERN SEQ(B b, C c) WITHIN 5;"))
     ['first', 'second']
@@ -138,9 +140,9 @@ def queries(
 def bind_all(
     queries: Mapping[str, Any], catalog: Callable[[Query], Catalog], *, streaming: bool = False
 ) -> tuple[BoundQuery, ...]:
-    """Bind queries that may read each other's results (INTO, FROM), each after those it reads.
+    """Bind queries that may read each other's results (INTO, FROM). A query comes after those that it reads.
 
-    `catalog` gives the catalog of the primary stream for a query.
+    `catalog` is a function that returns the catalog of the primary stream for a query.
     """
     patterns = {name: query for name, query in queries.items() if isinstance(query, Query)}
     members = [
@@ -165,10 +167,11 @@ def explain(
 ) -> Explanation | Picture:
     """The plan of a query and the reasons for it: its automaton, its operators, the rules, the kernel.
 
-    A text with MATCH_RECOGNIZE, or the text of such a clause, is explained too; its `types` are those of columns.
-    `format` is text, json or svg. `params` gives the values of `:name` in texts. `distinct` gives the number of values
-    of key attributes, `hints` is that of `match`, `off` names rules to leave out. For several queries, as text or json,
-    it also shows what they share; `rates` gives each type's share of all events.
+    A text with MATCH_RECOGNIZE, or the text of such a clause, is explained too; its `types` are the types of columns.
+    `format` is text, json or svg. `params` gives the values of `:name` in texts. `distinct` gives the number of
+    distinct values of key attributes. `hints` is the argument of `match`. `off` names rules to switch off. For several
+    queries, text and json also show what the queries share; for this, `rates` gives the share of all events that each
+    type has.
 
     >>> print(explain("PATTERN SEQ(A a, B b) WHERE [id] WITHIN 10").splitlines()[0])
     query query
@@ -190,7 +193,7 @@ def explain(
 
 
 def row_patterns_of(text: str, params: Mapping[str, Any] | None = None) -> list[tuple[RowPatternQuery, Clause | None]]:
-    """The row patterns of a statement of SQL, each with its place, or the one that a text is."""
+    """The row patterns of an SQL statement, each with its place; or the one row pattern of a text."""
     if is_row_pattern(text):
         return [(RowPatternQuery("query", text, parse_row_pattern(text), dict(params or {})), None)]
     clauses = clauses_of(text)
@@ -226,7 +229,7 @@ def _shown(text: str, format: str) -> Explanation | Picture:
 
 
 def _explain_several(queries: dict[str, Any], format: str, statistics: Statistics, off: Collection[str]) -> str:
-    """Each query, and what they share."""
+    """The explanation of each query, and of what they share."""
     if format not in ("text", "json"):
         raise InputError(f"several queries are explained as text or json, not as '{format}'; explain them one by one")
     if any(isinstance(query, RowPatternQuery) for query in queries.values()):
@@ -242,9 +245,9 @@ def _explain_several(queries: dict[str, Any], format: str, statistics: Statistic
 
 
 def as_queries(given: Any, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """One query or several, given as text, as `Query` or as algebra expressions, by name.
+    """One query or several, by name. Each may be a text, a `Query` or an algebra expression.
 
-    Of `params` each text gets those it names.
+    Each text gets those of `params` that it names.
     """
     if is_one(given):
         given = [given]
@@ -273,7 +276,7 @@ def as_queries(given: Any, params: Mapping[str, Any] | None = None) -> dict[str,
 
 
 class _Values:
-    """The values of parameters, and which of them some text or expression has used."""
+    """The values of parameters, and which of them a text or expression has used."""
 
     def __init__(self, params: Mapping[str, Any]) -> None:
         self._params = dict(params)

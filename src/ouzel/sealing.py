@@ -1,7 +1,7 @@
-"""The envelope of all stored or sent bytes: kind, format, length, and a checksum over all bytes.
+"""The envelope of all stored or sent bytes: kind, format, length, and a checksum of all bytes.
 
-The checksum is verified before anything is parsed, so all damage is found here. It detects damage, not forgery: anyone
-who can write a state can also compute its checksum.
+The checksum is verified before anything is parsed, so all damage is found here. It does not detect forgery: anyone who
+can write a state can also compute its checksum.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def seal(form: Format, *chunks: Any) -> bytes:
 
 
 def unseal(form: Format, blob: Any) -> memoryview:
-    """Verify the envelope and return the body; StateError if bytes are damaged or of another kind."""
+    """Verify the envelope and return the body. Raises StateError if the bytes are damaged or of another kind."""
     if not isinstance(blob, bytes | bytearray | memoryview):
         raise StateError(f"a {form.name} must be bytes, got a {type(blob).__name__}")
     view = memoryview(blob)
@@ -82,13 +82,13 @@ def unseal(form: Format, blob: Any) -> memoryview:
 
 
 def mark_of(sealed: bytes) -> str:
-    """The checksum of sealed bytes. Other stored bytes refer to these by it."""
+    """The checksum of sealed bytes, by which other stored bytes refer to them."""
     return sealed[_CHECKSUM_AT:_HEAD_BYTES].hex()
 
 
 @contextmanager
 def decoding(form: Format) -> Iterator[None]:
-    """Use it around decoding: a body that this version cannot read becomes a StateError."""
+    """A context for decoding. A body that this version cannot read raises a StateError."""
     try:
         yield
     except StateError:

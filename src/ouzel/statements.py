@@ -1,6 +1,6 @@
-"""`ouzel.sql`: statements of SQL with MATCH_RECOGNIZE, over tables that are given by name.
+"""`ouzel.sql`: SQL statements with MATCH_RECOGNIZE, over tables that are given by name.
 
-DuckDB answers the SQL around the clauses. A statement that only lists columns of a clause needs no DuckDB.
+DuckDB runs the SQL around the clauses. A statement that only selects columns of one clause does not need DuckDB.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def sql(
     max_steps_per_match: int = STEPS_MAX,
     **tables: Any,
 ) -> pa.Table:
-    """The rows of a statement of SQL, in which `table MATCH_RECOGNIZE (…)` may be used in place of a table.
+    """The rows of an SQL statement, in which `table MATCH_RECOGNIZE (…)` may be used as a table.
 
-    `tables` gives the tables by name, each any input that `ouzel.match` takes. The statement sees no other tables, no
-    files and no variables of Python. DuckDB answers the SQL around the clauses: `pip install 'ouzel[sql]'`. `SELECT *`
-    or a list of columns of one clause needs no DuckDB. `params` and `max_steps_per_match` are those of
-    `match_recognize`.
+    `tables` gives the tables by name. Each may be any input that `ouzel.match` takes. The statement sees no other
+    tables, no files and no Python variables. DuckDB runs the SQL around the clauses: `pip install 'ouzel[sql]'`. A
+    statement that only selects columns of one clause does not need DuckDB. `params` and `max_steps_per_match` are those
+    of `match_recognize`.
 
     >>> import ouzel
     >>> ticks = [{"ts": 1, "price": 5}, {"ts": 2, "price": 3}, {"ts": 3, "price": 4}]
@@ -57,7 +57,7 @@ def sql(
 
 @dataclass
 class _Host:
-    """The tables that a statement reads, and the clauses that are answered so far."""
+    """The tables that a statement reads, and the clauses that have been answered."""
 
     statement: str
     tables: dict[str, pa.Table]
@@ -95,7 +95,7 @@ class _Host:
         return {name: value for name, value in self.params.items() if name in used}
 
     def _add(self, table: pa.Table) -> str:
-        """The name under which the rest of the statement reads an answer."""
+        """Add an answer as a table. Returns the name by which the rest of the statement reads it."""
         number = 1
         while (name := f"match_recognize_{number}") in self.tables or name in self.statement.lower():
             number += 1
@@ -117,7 +117,7 @@ class _Host:
     # ── Without DuckDB ─────────────────────────────────────────────────────────────────────────────
 
     def _plain(self, cut: list[Token]) -> pa.Table | None:
-        """The answer to `SELECT * FROM t` or `SELECT a, m.b AS c FROM t AS m`; None for another statement."""
+        """The answer of `SELECT * FROM t` or `SELECT a, m.b AS c FROM t AS m`; None for other statements."""
         words = [token for token in cut if token.kind != "space"]
         if words and words[-1].text == ";":
             words.pop()
@@ -185,14 +185,14 @@ _NEVER_ALIAS = (
 
 
 def _name(token: Token) -> str | None:
-    """The name that a token is: a word, or a text in double quotes."""
+    """The name that a token is: a word, or a text in double quotes. None for other tokens."""
     if token.kind == "word":
         return token.text
     return token.text[1:-1].replace('""', '"') if token.text.startswith('"') and token.kind == "string" else None
 
 
 def _spelled(name: str | None, names: Any) -> str | None:
-    """A name as it is spelled among others: in this case if it is there, else in any."""
+    """A name as it is spelled among `names`. A name in the same case is preferred to others; None if there is none."""
     if name is None or name in names:
         return name
     alike = [one for one in names if one.lower() == name.lower()]
@@ -200,7 +200,7 @@ def _spelled(name: str | None, names: Any) -> str | None:
 
 
 def _listed(words: list[Token], aliases: set[str]) -> list[tuple[Token, str | None]] | None:
-    """The columns of a select list, each with its new name if it has one; None if it has anything else."""
+    """The columns of a select list, each with its new name, if it has one; None if the list contains anything else."""
     columns: list[tuple[Token, str | None]] = []
     item: list[Token] = []
     for token in [*words, Token("other", ",", 0)]:

@@ -1,8 +1,8 @@
-"""Names and types of algebra expressions. Symbolic execution binds every text with the typing of the binder.
+"""Binds the names and types of algebra expressions, by symbolic execution with the typing of the binder.
 
-Going up the expression, each stream is a union of branches. Their attributes are expressions over slots, the current
-event and registers. So renaming, projection and extension cost nothing at run time: every later condition is already in
-terms of input events (Theorem 3).
+From the sources of the expression upwards, each stream is a union of branches. The attributes of a branch are
+expressions over slots, the current event and registers. So renaming, projection and extension cost nothing at run time,
+because every later condition is already expressed in terms of input events (Theorem 3).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _CARRIED = NUMBERS | {
 
 
 def check(expression: Stream) -> None:
-    """Check all names and types, as far as the streams declare their columns."""
+    """Check all names and types that can be checked with the columns that the streams declare."""
     bind(expression, Catalog())
 
 
@@ -84,10 +84,10 @@ def bind(
     params: Mapping[str, Any] | None = None,
     parameter_types: Mapping[str, Type] | None = None,
 ) -> BoundAlgebra:
-    """Bind an expression to an input. `time` and `type` name its columns, which typed streams do not have as
-    attributes.
+    """Bind an expression to an input. `time` and `type` name its columns, which are not attributes of typed streams.
 
-    `params` are the values of `:name`; with `parameter_types` they stay open, and a table fills them later.
+    `params` are the values of `:name`. With `parameter_types` instead, parameters stay in the expression, and a table
+    gives their values later.
 
     >>> from ouzel.algebra.streams import stream
     >>> quotes = stream("Stock", name="string", price="double")
@@ -103,7 +103,9 @@ def bind(
 
 
 def _resubscribed(expression: Stream) -> list[Stream]:
-    """The subexpressions that other automata read: right operands of more than one event, innermost first."""
+    """The subexpressions whose events other automata read: right operands whose results have more than one event,
+    innermost first.
+    """
     found: dict[Stream, None] = {}
 
     def visit(node: Stream) -> None:
@@ -122,7 +124,7 @@ def _resubscribed(expression: Stream) -> list[Stream]:
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """The names of one condition or expression of the algebra. Replaces `Names` of the binder."""
+    """The names of one condition or expression of the algebra, in place of `Names` of the binder."""
 
     source: mistakes.Source
     now: Callable[[str], Bound | None]
@@ -199,7 +201,9 @@ def _at(expression: Bound, span: Span) -> Bound:
 
 @dataclass(frozen=True, slots=True)
 class _OpenParameters(Parameters):
-    """Parameters whose values come from a table, one query per row: they are references, not constants."""
+    """Parameters whose values come from a table with one query per row, so that they are references and not
+    constants.
+    """
 
     types: Mapping[str, Type] | None = None
 
@@ -214,8 +218,9 @@ class _OpenParameters(Parameters):
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """The attributes of a stream: expressions by name. `open` has the slots whose attributes are unknown, by the prefix
-    of their names: after it, any other name is an attribute too."""
+    """The attributes of a stream: expressions by name. `open` maps prefixes of names to slots whose attributes are
+    unknown: any other name with such a prefix is an attribute of the slot too.
+    """
 
     named: Mapping[str, Bound]
     open: Mapping[str, int] = field(default_factory=dict)
@@ -229,7 +234,7 @@ class _Columns:
         return Attribute(self.open[prefix], tuple(name.removeprefix(prefix).split(".")), type=UNKNOWN)
 
     def over(self, below: _Columns) -> _Columns:
-        """These attributes, and those of the instance that they do not replace."""
+        """These attributes, and those attributes of `below` that they do not replace."""
         # Where the event's columns are unknown, a name that the user gave to an attribute of the instance means that
         # attribute, unless it has the alias of the event's stream.
         aliases = tuple(prefix for prefix in self.open if prefix)
@@ -241,7 +246,7 @@ class _Columns:
         return _Columns(named, {prefix: target if slot == source else slot for prefix, slot in self.open.items()})
 
     def under(self, alias: str) -> _Columns:
-        """These attributes with the alias of their stream before their names."""
+        """These attributes, with the alias of their stream in front of their names."""
         named = {f"{alias}.{name}": value for name, value in self.named.items()}
         return _Columns(named, {f"{alias}.{prefix}": slot for prefix, slot in self.open.items()})
 
@@ -334,7 +339,7 @@ class _Binder:
         return _Columns(named, dict.fromkeys(stream.branches[0].open, component))
 
     def _operand(self, expression: Stream) -> tuple[Operand, _Columns]:
-        """A right operand: unary operators over a source, as conditions on the current event."""
+        """(operand, attributes) of a right operand: its unary operators become conditions on the current event."""
         if isinstance(expression, UNARY):
             operand, columns = self._operand(expression.input)
             names = self._names("", columns, None, columns.named, CURRENT, CURRENT)
@@ -369,7 +374,7 @@ class _Binder:
         return replace(branch, steps=(*branch.steps[:-1], replace(step, iterations=iterations)))
 
     def _applied(self, operator: Stream, columns: _Columns, names: _Names) -> tuple[_Columns, Bound | None]:
-        """The attributes after a unary operator, and its condition on the event."""
+        """(attributes, condition): the attributes after a unary operator, and the operator's condition on the event."""
         match operator:
             case Select(condition=text):
                 return columns, self._condition(text, names)
@@ -508,7 +513,9 @@ class _Binder:
         return _Columns({**before.named, **given}, before.open)
 
     def _iteration(self, fold: Fold, before: _Columns, event: _Columns) -> tuple[model.Iteration, _Columns]:
-        """One iteration from an instance with these attributes: the tests, and the attributes after the step."""
+        """(iteration, attributes): one iteration of a fold, for an instance with the attributes `before`, and the
+        attributes after its step.
+        """
         columns = event.over(before)
         theta = self._theta(fold.theta, columns, before, event)
         keeps: list[Bound] = []
@@ -520,7 +527,9 @@ class _Binder:
         return model.Iteration(theta=theta, keeps=tuple(keeps)), columns
 
     def _carried(self, after: _Columns, registers: dict[str, Type], slot: int, first_register: int) -> _Columns:
-        """The attributes of an instance between iterations: from its events if possible, otherwise in registers."""
+        """The attributes of an instance between iterations: expressions over its events where possible, otherwise
+        registers.
+        """
         named: dict[str, Bound] = {}
         for name, value in after.named.items():
             read = _components(value)
@@ -536,7 +545,9 @@ class _Binder:
     def _widen_registers(
         self, after: _Columns, again: _Columns, carried: _Columns, registers: dict[str, Type], slot: int
     ) -> bool:
-        """Whether another attribute needs a register, or a register needs a wider type."""
+        """Add registers for attributes that need one, or give a register a wider type. Returns whether anything
+        changed.
+        """
         changed = False
         for name in after.named:
             if name not in registers and moved(again.named[name], CURRENT, slot) == carried.named[name]:
@@ -588,14 +599,16 @@ class _Binder:
 
 
 def _place(given: str, operator: Stream | None) -> dict[str, Any]:
-    """Where an error is: the place of a name or an expression in the text of a query, or else in an operator."""
+    """The place of an error: in the text of a query if the name or expression comes from one, otherwise in an
+    operator.
+    """
     if isinstance(given, Placed):
         return {"text": given.source, "start": given.span.start, "end": given.span.end}
     return {"text": given if operator is None else written(operator)}
 
 
 def _said(step: Stream) -> str:
-    """The first expression of a step."""
+    """The text of the first expression in a step."""
     for operator in _operators_of(step):
         match operator:
             case Select(condition=text) | Extend(values=((_, text), *_)):
@@ -617,7 +630,7 @@ def _components(expression: Bound) -> set[int]:
 
 
 def _compared(base: Base, declared: Mapping[str, Type], real: Mapping[str, Type]) -> dict[str, Type]:
-    """The declared columns, with their types in the input. Raises an error if a type does not fit its declaration."""
+    """The declared columns with their types in the input. Raises an error if a type does not fit its declaration."""
     for name, kind in declared.items():
         if name not in real:
             raise QueryError(
@@ -632,7 +645,7 @@ def _compared(base: Base, declared: Mapping[str, Type], real: Mapping[str, Type]
 
 @dataclass(frozen=True)
 class AlgebraQuery:
-    """An expression with a name."""
+    """An algebra expression with a name."""
 
     name: str
     expression: Stream
@@ -645,7 +658,7 @@ class AlgebraQuery:
 
     @property
     def event_types(self) -> set[str]:
-        """The event types that it names."""
+        """The event types that the expression names."""
         return {base.type for base in bases(self.expression) if base.type is not None}
 
     def bind(self, catalog: Catalog, *, time: str | None = None, type: str | None = None) -> BoundAlgebra:
@@ -653,7 +666,7 @@ class AlgebraQuery:
         return bind(self.expression, catalog, name=self.name, time=time, type=type, params=self.params)
 
     def encoded(self) -> dict[str, Any]:
-        """As plain JSON values, including its parameters."""
+        """The query as plain JSON values, including its parameters."""
         return {"name": self.name, "expression": encode(self.expression), "params": dict(self.params)}
 
     @classmethod

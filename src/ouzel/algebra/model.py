@@ -1,8 +1,10 @@
-"""The result of binding an algebra expression: streams of branches, each a list of operators over numbered slots.
+"""The result of binding an algebra expression: streams, which are unions of branches. A branch is a list of operators
+over numbered slots.
 
 An *instance* is a partial composite event. Slot 0 holds its first event. The k-th `next` or `fold` writes the event
-that it found into slot k, over the event of the last iteration. In expressions, component CURRENT is the event that is
-read now, the events of the instance are slots, and values that fold carries between iterations are registers.
+that it has found into slot k, where it replaces the event of the previous iteration. In expressions, component CURRENT
+is the event that is being read, slots are the events of the instance, and registers are values that a fold passes from
+one iteration to the next.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ PARAMETERS = -3
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where an operand's events come from: the input, or the stream of that number (resubscription, paper 3.5)."""
+    """The source of an operand's events: the input, or the stream with this number (resubscription, paper 3.5)."""
 
     base: Base | None = None
     derived: int | None = None
@@ -43,7 +45,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A source with the conditions of unary operators, each on one event (θ1 of the paper's edges)."""
+    """A source with the conditions of its unary operators, each on one event (θ1 on the paper's edges)."""
 
     source: Source
     conditions: tuple[Bound, ...] = ()
@@ -51,10 +53,10 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """One way to read an event. `next` has one; `fold` has one for its first iteration and one for all later ones.
+    """One way to read an event. A `next` has one. A `fold` has two: for its first iteration and for all later ones.
 
-    An event is taken if `theta` holds. Then the instance continues in the fold if `keeps` hold, and is also a result if
-    `keeps` and `results` hold. `registers` are the new values of the operator's own registers.
+    An event is taken if `theta` holds. Then the instance continues in the fold if `keeps` hold. It is also a result if
+    `keeps` and `results` hold. `registers` has the new values of the operator's registers.
     """
 
     theta: tuple[Bound, ...] = ()
@@ -82,7 +84,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A linear-plus expression without union: its first operand and the operators after it."""
+    """A linear-plus expression without union: a first operand, and the operators after it."""
 
     start: Operand
     steps: tuple[Step, ...] = ()
@@ -95,7 +97,9 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class BoundStream:
-    """A union of branches: the events of all of them. Events with equal sources and values appear once."""
+    """A union of branches, with the events of all of them. Of events with equal sources and values, only one is
+    kept.
+    """
 
     expression: Stream
     branches: tuple[Branch, ...]
@@ -103,8 +107,9 @@ class BoundStream:
 
 
 def may_repeat(stream: BoundStream) -> bool:
-    """Whether the same input rows can make the same result in two ways: through two branches of a union, because two
-    folds divide the rows between them differently, or because an operand is such a stream."""
+    """Whether the same input rows can give the same result in two ways: through two branches of a union, because two
+    folds can divide the rows between them differently, or because an operand is such a stream.
+    """
     if len(stream.branches) > 1:
         return True
     (branch,) = stream.branches
@@ -113,14 +118,15 @@ def may_repeat(stream: BoundStream) -> bool:
 
 
 def folds_derived(stream: BoundStream) -> bool:
-    """Whether a fold reads another stream; then there can be exponentially many ways to make its instances."""
+    """Whether a fold reads another stream. Then an instance can be made in exponentially many ways."""
     steps = (step for branch in stream.branches for step in branch.steps)
     return any(step.operator is Operator.FOLD and step.operand.source.base is None for step in steps)
 
 
 def reads_start(stream: BoundStream) -> bool:
-    """Whether a later operator reads the start of an event that a next or fold found: `extend(d="DUR")` of an
-    operand."""
+    """Whether an operator reads the start of an event that an earlier next or fold has found, such as `extend(d="DUR")`
+    of an operand.
+    """
     return any(
         isinstance(part, Intrinsic) and part.field is EventField.START and part.component > 0
         for branch in stream.branches
@@ -145,7 +151,7 @@ def sources_of(branch: Branch) -> list[Source]:
 
 @dataclass(frozen=True, slots=True)
 class BoundAlgebra:
-    """A checked expression. Its streams are ordered so that none reads a later one; the last is the answer."""
+    """A checked expression. A stream reads only streams before it, and the last stream is the answer."""
 
     # As in a bound query: it reads the primary stream, and no query reads its results.
     sources: ClassVar[tuple[str, ...]] = ()
@@ -168,7 +174,7 @@ def register(number: int, kind: Type) -> Attribute:
 
 
 def duration(first: int, last: int, time: Type) -> Operation:
-    """`DUR`: end - start + 1, in ticks."""
+    """`DUR` as an expression: end - start + 1, in ticks."""
     ticks = Operation(
         "-",
         (Intrinsic(last, EventField.END, type=time), Intrinsic(first, EventField.START, type=time)),
@@ -178,7 +184,7 @@ def duration(first: int, last: int, time: Type) -> Operation:
 
 
 def moved(expression: Bound, source: int, target: int) -> Bound:
-    """The expression for the event of another component."""
+    """The expression with component `source` replaced by `target`."""
 
     def change(reference: Attribute | Intrinsic) -> Bound:
         return replace(reference, component=target) if reference.component == source else reference
@@ -187,7 +193,9 @@ def moved(expression: Bound, source: int, target: int) -> Bound:
 
 
 def on_edge(expression: Bound, slot: int, step: Step | None, each: Iteration | None) -> Bound:
-    """A condition on a result, as a condition on the edge that makes it: the slot's event is the current one."""
+    """A condition on a result, as a condition on the edge that makes this result: the event of the slot is the current
+    event.
+    """
 
     def change(reference: Attribute | Intrinsic) -> Bound:
         if reference.component == slot:

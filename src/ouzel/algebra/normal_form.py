@@ -1,8 +1,8 @@
-"""Theorem 3 of the CESAR paper as a rewrite rule: unary operators in any order are equal to one selection, one
-renaming, one extension and one projection, F = π ∘ α ∘ ρ ∘ σ.
+"""Theorem 3 of the CESAR paper as a rewrite rule: any sequence of unary operators equals one selection, one renaming,
+one extension and one projection, F = π ∘ α ∘ ρ ∘ σ.
 
-The binder does not need it, because it expresses every condition in terms of input events. The rule shows what an
-expression computes, and decides whether two expressions are equal.
+The rule shows what an expression computes, and whether two expressions are equal. The binder does not need it, because
+it expresses every condition in terms of input events.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from ouzel.lang.syntax import NOWHERE, Expr, Logical, Node, Reference
 def normal_form(
     expression: Stream, catalog: Catalog | None = None, *, time: str | None = None, type: str | None = None
 ) -> Stream:
-    """The expression with every sequence of unary operators in normal form. Its meaning is the same.
+    """An equal expression, in which every sequence of unary operators is in normal form.
 
-    A sequence of operators stays as it is if its names conflict and the columns of the input are not known.
+    A sequence of operators stays unchanged if its names conflict and the columns of the input are not known.
 
     >>> from ouzel.algebra.streams import stream
     >>> normal_form(stream("A").extend(n="x + 1").rename({"n": "m"}).select("m > 3").project(["m"]))
@@ -78,7 +78,7 @@ class _Rule:
         return self._row(row, below, None, in_step=True) if row else each
 
     def _columns(self, below: Stream) -> tuple[str, ...] | None:
-        """The attributes of a stream, in order; None if they are not all known."""
+        """The attributes of a stream, in order; None if not all of them are known."""
         (*_, stream) = bind(below, self.catalog, time=self.time, type=self.type).streams
         return None if stream.branches[0].open else tuple(stream.columns)
 
@@ -98,11 +98,13 @@ class _Rule:
 
 
 class _InTheWay(Exception):
-    """The names of a sequence of operators conflict, and too little is known of the input to choose other names."""
+    """Raised if the names in a sequence of operators conflict, and too little is known about the input to choose other
+    names.
+    """
 
 
 class _Meaning:
-    """What a sequence of unary operators does, in terms of the attributes below it."""
+    """The result of a sequence of unary operators, in terms of the attributes below it."""
 
     def __init__(self, columns: tuple[str, ...] | None, in_step: bool) -> None:
         self._below = columns
@@ -150,7 +152,7 @@ class _Meaning:
         return _named(name)
 
     def _said_below(self, text: Expr) -> Expr:
-        """An expression over the attributes here, rewritten over those below."""
+        """An expression over the attributes of the result, rewritten over the attributes below."""
         made: Expr = _changed(text, self._reference)
         return made
 
@@ -173,7 +175,7 @@ class _Meaning:
         return replace(value, names=(*value.names, *rest))
 
     def written_over(self, below: Stream) -> Stream:
-        """The normal form, applied to a stream."""
+        """The normal form of the operators, applied to a stream."""
         made = below
         if self._conditions:
             condition = self._conditions[0] if len(self._conditions) == 1 else _all(self._conditions)
@@ -197,7 +199,7 @@ class _Meaning:
         return made
 
     def _renamed(self) -> dict[str, str]:
-        """Attributes that only get a new name, which nothing below has."""
+        """The attributes that only get a new name, if nothing below has that name."""
         found: dict[str, str] = {}
         for name, value in self._values.items():
             if not (isinstance(value, Reference) and _is_name(value)):
@@ -215,13 +217,13 @@ class _Meaning:
         return found
 
     def _stays(self, name: str) -> bool:
-        """Whether an attribute below still exists under its name."""
+        """Whether an attribute from below still exists under its name."""
         if name in self._values:
             return self._values[name] == _named(name)
         return self._passes_others and name not in self._gone
 
     def _projected(self, made: Stream, renamed: Mapping[str, str], extended: Mapping[str, Expr]) -> Stream:
-        """Exactly the wanted attributes, in their order."""
+        """The stream with exactly the wanted attributes, in their order."""
         if self._below is not None:
             kept = [name for name in self._below if name not in renamed] + list(renamed.values())
             natural = [*kept, *(name for name in extended if name not in kept)]
@@ -235,8 +237,9 @@ def _named(name: str) -> Reference:
 
 
 def _starts(reference: Reference) -> list[tuple[str, tuple[str, ...]]]:
-    """What may be the name of the attribute, the longest first, and the fields after it: `a.price` is one name if the
-    stream has the alias a."""
+    """The ways to read a reference as (name of an attribute, fields after it), the longest name first: `a.price` is one
+    name if the stream has the alias a.
+    """
     names = reference.names
     return [(".".join(names[:count]), names[count:]) for count in range(len(names), 0, -1)]
 
@@ -255,7 +258,7 @@ def _is_name(reference: Reference) -> bool:
 
 
 def _renamed_in(expression: Expr, names: Mapping[str, str], in_step: bool) -> Expr:
-    """An expression over the attributes below, after some of them were renamed."""
+    """An expression over the attributes below, adapted to the renaming of some of them."""
 
     def change(reference: Reference) -> Expr:
         if in_step and reference.names[1:] and reference.names[-1] == "last":
@@ -268,7 +271,7 @@ def _renamed_in(expression: Expr, names: Mapping[str, str], in_step: bool) -> Ex
 
 
 def _changed(node: Any, change: Callable[[Reference], Expr]) -> Any:
-    """A syntax tree with every reference changed."""
+    """A syntax tree in which every reference is replaced by `change(reference)`."""
     if isinstance(node, Reference):
         return change(node)
     if isinstance(node, tuple):

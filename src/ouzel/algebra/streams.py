@@ -1,8 +1,8 @@
-"""Streams as immutable Python expressions: what users compose, before names are resolved.
+"""Streams as immutable Python expressions, as users compose them, before names are resolved.
 
-Each operator is a small class. Equal expressions are equal objects, which is how shared subexpressions are found. Texts
-are parsed at once, so a syntax error is reported where it was made. Names and types are checked when the columns of the
-input are known; that is at once if a stream declares them.
+Each operator is a small class. Equal expressions compare equal, so that shared subexpressions can be found. Texts are
+parsed at once, so a syntax error is raised by the call that contains it. Names and types are checked when the columns
+of the input are known, which is at once if a stream declares them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _parsed = lru_cache(maxsize=4096)(parse_expression)
 
 
 class Placed(str):
-    """A text from a place in a longer one, which errors show. It is equal to the same text from elsewhere."""
+    """A text that is part of a longer one, which errors show. It equals the same text from another place."""
 
     source: str
     span: Span
@@ -35,7 +35,7 @@ class Placed(str):
 
 
 def parsed(text: str) -> Expr:
-    """The syntax tree of an expression. Its places are those in `source_of(text)`."""
+    """The syntax tree of an expression. Its positions refer to `source_of(text)`."""
     return text.tree if isinstance(text, Placed) and text.tree is not None else _parsed(text)
 
 
@@ -56,7 +56,7 @@ class Stream:
         return checked(Select(self, _text(condition, "select")))
 
     def project(self, names: Iterable[str]) -> Stream:
-        """The events with these attributes only (π)."""
+        """The events with only these attributes (π)."""
         return checked(Project(self, _names(names)))
 
     def rename(self, names: Mapping[str, str]) -> Stream:
@@ -67,7 +67,8 @@ class Stream:
         return checked(Rename(self, tuple(names.items())))
 
     def alias(self, name: str) -> Stream:
-        """The events with every attribute `x` renamed to `name.x` (ρ), so that streams keep their attributes apart.
+        """The events with each attribute `x` renamed to `name.x` (ρ), so that attributes of different streams have
+        different names.
 
         >>> low, high = stream("Stock").alias("low"), stream("Stock").alias("high")
         >>> low.next(high, "high.name = low.name").select("high.price > 2 * low.price")
@@ -78,7 +79,7 @@ class Stream:
         return checked(Alias(self, name))
 
     def extend(self, **values: str) -> Stream:
-        """The events with further attributes, each an expression over the others (α)."""
+        """The events with more attributes, each of which is an expression over the others (α)."""
         return checked(Extend(self, tuple((name, _text(text, "extend")) for name, text in values.items())))
 
     def union(self, other: Stream) -> Stream:
@@ -86,7 +87,7 @@ class Stream:
         return checked(Union(self, checked_stream(other, "union")))
 
     def next(self, other: Stream, theta: str | None = None) -> Stream:
-        """Each event together with the first event of another stream that follows it and satisfies theta (;θ).
+        """Each event combined with the first event of another stream that comes after it and satisfies theta (;θ).
 
         >>> quotes = stream("Stock")
         >>> rise = quotes.next(quotes.rename({"price": "later"}), "name = name.last AND later > 1.05 * price")
@@ -100,11 +101,11 @@ class Stream:
         step: Stream | str | None = None,
         first: Mapping[str, str] | None = None,
     ) -> Stream:
-        """Repeatedly extend each event by the next event of another stream (μ); the result of every iteration is an
-        event.
+        """Each event, extended again and again by the next event of another stream (μ). The result of every iteration
+        is an event.
 
-        `step`, a condition or `ouzel.algebra.step()…`, is applied after each iteration and may end the chain. `first`
-        gives `name.last` in the first iteration, for names that these events do not have.
+        `step`, a condition or `ouzel.algebra.step()…`, is applied after each iteration, and can end the chain. `first`
+        gives the values of `name.last` in the first iteration, for names that these events do not have.
 
         >>> quotes = stream("Stock")
         >>> rising = quotes.fold(quotes, "name = name.last", step="price > price.last")
@@ -124,7 +125,9 @@ class Stream:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Base(Stream):
-    """Events of one type of the input, or of every type if `type` is None. `start` names a column with their start."""
+    """The events of one type of the input; of every type if `type` is None. `start` names a column with the start of
+    events.
+    """
 
     type: str | None
     columns: tuple[tuple[str, str], ...] | None = None
@@ -133,7 +136,7 @@ class Base(Stream):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Iteration(Stream):
-    """In a step: the result of one iteration of fold."""
+    """Used in a step: the result of one iteration of the fold."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -195,8 +198,8 @@ BINARY = (Union, Next, Fold)
 def stream(type: str | None = None, *, start: str | None = None, **columns: str) -> Stream:
     """The stream of all events of a type, or of every type.
 
-    `columns` may declare the attributes, so that expressions over them are checked at once. `start` names the column
-    with the start of events that last; their end is the input's time.
+    `columns` may declare the attributes, so that expressions over them are checked at once. For events with a duration,
+    `start` names the column with their start. Their end is the time column of the input.
 
     >>> stream("Stock", name="string", price="double").select("price > 100").project(["name"])
     Stock.select('price > 100').project(['name'])
@@ -208,12 +211,12 @@ def stream(type: str | None = None, *, start: str | None = None, **columns: str)
 
 
 def step() -> Stream:
-    """The start of a step of fold: `step().select("price > price.last").extend(n="n.last + 1")`."""
+    """The beginning of a step for fold: `step().select("price > price.last").extend(n="n.last + 1")`."""
     return Iteration()
 
 
 def inputs_of(expression: Stream) -> tuple[Stream, ...]:
-    """The input streams of an operator; the step of a fold is not one of them."""
+    """The input streams of an operator. The step of a fold does not count."""
     if isinstance(expression, UNARY):
         return (expression.input,)
     if isinstance(expression, BINARY):
@@ -222,7 +225,7 @@ def inputs_of(expression: Stream) -> tuple[Stream, ...]:
 
 
 def bases(expression: Stream) -> list[Base]:
-    """The base streams of an expression, each once, from left to right."""
+    """The different base streams of an expression, from left to right."""
     found: dict[Base, None] = {}
     stack = [expression]
     while stack:
@@ -234,7 +237,7 @@ def bases(expression: Stream) -> list[Base]:
 
 
 def written(expression: Stream) -> str:
-    """The expression as Python source."""
+    """The expression as Python code."""
     match expression:
         case Base(type=type_, start=start):
             name = type_ if type_ is not None else "stream()"
@@ -286,7 +289,7 @@ def encode(expression: Stream) -> dict[str, Any]:
 
 
 def decode(body: Mapping[str, Any]) -> Stream:
-    """What `encode` gave, as the same expression."""
+    """The expression from the values that `encode` returned."""
     values = {
         name: decode(value) if isinstance(value, Mapping) else _tuples(value)
         for name, value in body.items()
@@ -344,7 +347,7 @@ def _check_step(each: Any) -> None:
 
 
 def checked(made: Stream) -> Stream:
-    """The expression. If all its streams declare their columns, its names and types are checked now."""
+    """The same expression. If all its streams declare their columns, its names and types are checked now."""
     if _has_iteration(made) or not all(base.columns is not None for base in bases(made)):
         return made
     from ouzel.algebra.binding import check

@@ -1,6 +1,7 @@
-"""Expressions as text, for files and tables of queries: one clause for each operator.
+"""Expressions as text, for files and for tables of queries. Each operator is one clause.
 
-Clauses apply to everything before them. In `NEXT Stock b` the alias makes every attribute `x` of the stream `b.x`.
+A clause applies to everything before it. In `NEXT Stock b`, the alias renames every attribute `x` of the stream to
+`b.x`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from ouzel.lang.syntax import DEPTH_MAX, Expr, Item
 
 
 def to_text(expression: Stream) -> str:
-    """The expression as text, one clause per line. Conditions are written as the formatter writes them.
+    """The expression as text, with one clause on each line. Conditions are formatted as in queries.
 
     >>> quotes = stream("Stock").alias("a").next(stream("Stock").alias("b"), "b.name = a.name AND DUR <= 10")
     >>> print(to_text(quotes.select("b.price > a.price")))
@@ -47,7 +48,7 @@ def to_text(expression: Stream) -> str:
 
 
 def from_text(text: str) -> Stream:
-    """The expression of a text of `to_text`, or of the JSON that earlier versions wrote.
+    """The expression from the text of `to_text`, or from the JSON that earlier versions wrote.
 
     >>> from_text("STREAM Stock WHERE price > 3 PROJECT name")
     Stock.select('price > 3').project(['name'])
@@ -62,7 +63,7 @@ def from_text(text: str) -> Stream:
 
 
 def _composed(pipeline: Pipeline, text: str) -> tuple[Stream, int]:
-    """The expression of a syntax tree, and its depth."""
+    """(expression, depth) of a syntax tree."""
     source, depth = pipeline.source, 1
     if isinstance(source, Source):
         type_ = None if source.type is None else Placed.of(source.type, text, source.span)
@@ -169,7 +170,7 @@ def _step(step: Stream) -> list[Operation]:
 
 
 def _from_json(text: str) -> Stream:
-    """The text is checked, since it may come from someone else."""
+    """The expression from JSON, which is checked because anyone may have written it."""
     try:
         return checked_stream(_again(decode(json.loads(text))), "from_text")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -177,7 +178,7 @@ def _from_json(text: str) -> Stream:
 
 
 def _again(node: Stream) -> Stream:
-    """Compose a decoded expression again with the public methods, which check it."""
+    """A decoded expression, composed again with the public methods, which check it."""
     match node:
         case Select(input=below, condition=condition):
             return _again(below).select(condition)

@@ -1,4 +1,4 @@
-"""Binding: resolves the names and types of a parsed query against event types. `bind(parse(text), text, catalog)`."""
+"""Binding resolves the names and types in a parsed query against event types: `bind(parse(text), text, catalog)`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Binding: a syntax tree and a catalog of event types in, a checked `BoundQuery` out."""
+"""Binding: takes a syntax tree and a catalog of event types, returns a checked `BoundQuery`."""
 
 from __future__ import annotations
 
@@ -53,10 +53,11 @@ def bind(
     name: str | None = None,
     streaming: bool = False,
 ) -> BoundQuery:
-    """Resolve all names and types of a query. Every mistake is a `QueryError` with its place in the text.
+    """Resolve all names and types of a query. Each mistake raises a `QueryError` with its place in the text.
 
-    `catalog` describes the events that the query reads; with FROM, those of its sources (see `bind_script`). With an
-    open catalog only the structure is checked, and the query is bound again once the schema is known.
+    `catalog` describes the events that the query reads. With FROM these are the events of its sources; see
+    `bind_script`. With an open catalog only the structure is checked, and the query is bound again once the schema is
+    known.
 
     >>> from ouzel.lang import parse
     >>> text = "PATTERN SEQ(Shelf a, Exit c) WHERE [tag] AND a.weight > 3 WITHIN 12 hours"
@@ -156,7 +157,7 @@ def bind_with(
 
 
 def _check_clauses(query: syntax.Query, source: Source) -> None:
-    """Which clauses go together."""
+    """Raise an error for clauses that cannot be combined."""
     if query.aggregates:
         if query.returns is not None:
             raise source.mistake(

@@ -1,5 +1,6 @@
-"""The clauses besides pattern and condition: WITHIN, the strategy's variables, OUTPUT, RETURN, AGG with GROUP BY and
-HAVING (docs/semantics.md, "Aggregates"), and THRESHOLD (AYAC; docs/semantics.md, "Incomplete streams")."""
+"""Binds the clauses other than pattern and WHERE: WITHIN, the strategy's variables, OUTPUT, RETURN, AGG with GROUP BY
+and HAVING (docs/semantics.md, "Aggregates"), and THRESHOLD (AYAC; docs/semantics.md, "Incomplete streams").
+"""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ REACHED = "reached"
 
 
 def bind_window(within: syntax.Within | None, expressions: Expressions) -> TimeWindow | EventWindow | None:
-    """`WITHIN`: a positive whole number of ticks or of events."""
+    """The window of `WITHIN`: a positive integer of ticks or of events."""
     if within is None:
         return None
     source = expressions.source
@@ -88,7 +89,7 @@ def bind_window(within: syntax.Within | None, expressions: Expressions) -> TimeW
 
 
 def _duration_in_text(given: Constant, span: Span, source: Source) -> Constant:
-    """The value "30 min" of a parameter. The command line cannot give a timedelta, so it gives text."""
+    """The duration in a text parameter such as "30 min". The command line gives durations as text."""
     try:
         read = parse_expression(str(given.value))
     except QueryError:
@@ -103,7 +104,7 @@ def _duration_in_text(given: Constant, span: Span, source: Source) -> Constant:
 
 
 def constant_of(node: syntax.Expr, expressions: Expressions) -> Constant:
-    """A literal or parameter, perhaps negated. Its type may still depend on its use."""
+    """A literal or parameter, perhaps negated. Its final type may depend on how it is used."""
     literal = (syntax.Literal, syntax.Percent, syntax.Duration, syntax.Parameter)
     if isinstance(node, literal) or (isinstance(node, syntax.Unary) and isinstance(node.operand, literal)):
         bound = expressions.bound(node)
@@ -121,7 +122,9 @@ def _check_positive(value: int, span: Span, source: Source) -> None:
 
 
 def check_negation_at_ends(names: Names, window: TimeWindow | EventWindow | None) -> None:
-    """A negation at the start or end forbids events up to the edge of the window, so it needs a window in time."""
+    """Raise an error if a negation at the start or end has no time window: it forbids events up to an end of the
+    window.
+    """
     if isinstance(window, TimeWindow):
         return
     ends = [(order[0], order[-1]) for order in names.written_orders]
@@ -138,7 +141,7 @@ def check_negation_at_ends(names: Names, window: TimeWindow | EventWindow | None
 
 
 def bind_strategy(selection: syntax.Selection | None, names: Names) -> Strategy:
-    """The strategy. Its variables must be listed in the order of the pattern; some may be left out."""
+    """The strategy. Its variables must be in the order of the pattern, but some may be left out."""
     if selection is None:
         return Strategy.SKIP_TILL_ANY_MATCH
     position = 0
@@ -229,8 +232,9 @@ def bind_output(output: syntax.Output | None, names: Names) -> BoundOutput:
 
 
 def with_furthest(query: syntax.Query, names: Names) -> Names:
-    """OUTPUT FURTHEST chooses among the beginnings of a pattern: its readings are those that end with each positive
-    component, the whole pattern first."""
+    """Names with the readings of OUTPUT FURTHEST, which chooses among beginnings of the pattern. There is one reading
+    that ends with each positive component, the whole pattern first.
+    """
     output = query.output
     if output is None or output.form is not OutputForm.FURTHEST:
         return names
@@ -265,7 +269,9 @@ def with_furthest(query: syntax.Query, names: Names) -> Names:
 
 
 def check_partitions(needs: Iterable[tuple[str, Span]], equivalences: Iterable[EquivalenceTest], names: Names) -> None:
-    """Each of `needs` (a clause and its place) requires every tested attribute in every positive component."""
+    """Raise an error if a clause in `needs`, given with its place, needs a partition, and some positive component lacks
+    a tested attribute.
+    """
     for written, span in needs:
         for test in equivalences:
             lacking = lacking_positive(test, names.components)
@@ -289,7 +295,7 @@ def bind_return(
     equivalences: Sequence[EquivalenceTest],
     reserved: Iterable[str],
 ) -> tuple[OutputColumn, ...] | None:
-    """The columns of RETURN, named and without collisions. `[attr]` is the value on which the events agree."""
+    """The columns of RETURN, with unique names. `[attr]` is the value that all events of the match share."""
     if returns is None:
         return None
     columns: list[OutputColumn] = []
@@ -311,8 +317,9 @@ def bind_return(
 
 
 def _key(key: syntax.Equivalence, expressions: Expressions, equivalences: Sequence[EquivalenceTest]) -> syntax.Expr:
-    """The attribute of the first component whose types all have it. If it may be absent, that of the first one that is
-    present."""
+    """The value of `[attr]`: from the first component whose types all have the attribute. If that component may be
+    absent, from the first one that is present.
+    """
     written = f"[{'.'.join(key.names)}]"
     test = next((test for test in equivalences if test.path == key.names), None)
     if test is None:
@@ -333,14 +340,14 @@ def _key(key: syntax.Equivalence, expressions: Expressions, equivalences: Sequen
 
 
 def column_name(node: syntax.Expr, number: int) -> str:
-    """The name of a column without AS: the last name of a reference, or a readable name for an expression."""
+    """The name of a column without AS: the last name of a reference, or a name made from the expression."""
     if isinstance(node, syntax.Reference):
         return "len" if node.names[-1].upper() == "LEN" else node.names[-1]
     return readable_name(node) or f"column_{number}"
 
 
 def every_in(expression: Bound) -> list[Attribute | Intrinsic]:
-    """The references in an expression that mean all events of a component with +."""
+    """The references in an expression that mean all events of a Kleene component."""
     return [part for part in parts(expression) if isinstance(part, Attribute | Intrinsic) and part.at is At.EVERY]
 
 
@@ -356,7 +363,9 @@ def _check_array(expression: Bound, source: Source) -> None:
 
 
 def check_default_columns(components: Iterable[Component], source: Source, reserved: Iterable[str]) -> None:
-    """Without RETURN every positive variable is a column, in addition to `start` and `end`."""
+    """Check the names of columns without RETURN: each positive variable is a column, in addition to `start` and
+    `end`.
+    """
     reserved = set(reserved)
     for component in components:
         if not component.negated and component.variable in reserved:
@@ -384,7 +393,7 @@ _COUNT_AS_DECIMAL = Type(Kind.DECIMAL, precision=38, scale=0)
 
 
 def implied_tests(query: syntax.Query, expressions: Expressions) -> list[syntax.Equivalence]:
-    """`GROUP BY attr` implies [attr]."""
+    """The [attr] tests that `GROUP BY attr` implies."""
     return [
         syntax.Equivalence(item.expression.names, span=item.span)
         for item in query.group_by
@@ -393,7 +402,9 @@ def implied_tests(query: syntax.Query, expressions: Expressions) -> list[syntax.
 
 
 def _is_bare(reference: Reference, expressions: Expressions) -> bool:
-    """An attribute of all components, not of one variable. A single name here is never a variable."""
+    """Whether a reference is an attribute of all components and not of one variable. A single name in GROUP BY is never
+    a variable.
+    """
     is_variable = reference.names[0] in expressions.names.variables and len(reference.names) > 1
     return reference.index is None and reference.default is None and not is_variable
 
@@ -440,7 +451,7 @@ def bind_aggregates(
 
 
 def aggregate_column(aggregate: syntax.Aggregate, expressions: Expressions, number: int) -> AggregateColumn:
-    """One aggregate. Without AS its name is the function and the argument in lower case."""
+    """A column for one aggregate. Without AS, its name is made from the function and the argument in lower case."""
     source, function = expressions.source, aggregate.function
     if function not in FUNCTIONS_OVER_MATCHES:
         hint = (
@@ -471,7 +482,7 @@ def aggregate_column(aggregate: syntax.Aggregate, expressions: Expressions, numb
 
 @dataclass(frozen=True)
 class _Having(Expressions):
-    """Binds HAVING. Names are columns of the result; calls are aggregates, even ones that the result does not show."""
+    """Binds HAVING. Names are columns of the result. Calls are aggregates, which may be missing from the result."""
 
     arguments: Expressions | None = None
     # The columns of the result, and all aggregates by what they compute.
@@ -509,7 +520,7 @@ class _Having(Expressions):
 
 
 def _comparable(column: ResultColumn) -> Bound:
-    """A count of up to 38 digits is compared as a double, which is exact up to 2^53."""
+    """A count of up to 38 digits as a float, for comparisons. It is exact up to 2^53."""
     if column.type != _COUNT_AS_DECIMAL:
         return column
     return Operation("cast", (column,), type=FLOAT, span=column.span)
@@ -521,7 +532,9 @@ def bind_having(
     keys: tuple[GroupKey, ...],
     aggregates: tuple[AggregateColumn, ...],
 ) -> tuple[Bound | None, tuple[AggregateColumn, ...]]:
-    """The filter over result rows, and the aggregates including those that only the filter uses."""
+    """(condition, aggregates): the condition on result rows, and all aggregates, including those that only HAVING
+    uses.
+    """
     if having is None:
         return None, aggregates
     shown = {column.name: column.type for column in aggregates} | {key.name: key.type for key in keys}
@@ -547,8 +560,9 @@ Defaults = Mapping[Attribute | Intrinsic, Bound]
 
 
 def check_defaults(defaults: Defaults, source: Source, *, may_miss: bool) -> None:
-    """Refuse defaults that refer to each other in a cycle. Defaults are few, so each one is followed to its end. A
-    constant where no event may be missing is meant as an index."""
+    """Raise an error for defaults that refer to each other in a cycle. Also for a constant in brackets if no event may
+    be missing, because it was probably meant as an index.
+    """
     for attribute in defaults:
         seen: set[Bound] = set()
         waiting = [attribute]
@@ -580,7 +594,9 @@ def check_threshold_query(
     defaults: Defaults,
     source: Source,
 ) -> None:
-    """A query with THRESHOLD must use any match, no +, and a window in time."""
+    """Raise an error for a query with THRESHOLD, unless it has skip_till_any_match, no Kleene component and a time
+    window.
+    """
     assert query.threshold is not None
     where = query.threshold.span
     last = components[-1]
@@ -603,11 +619,11 @@ def check_threshold_query(
 
 
 def _check_own_predicates(components: Sequence[Component], conjuncts: Sequence[Conjunct], source: Source) -> None:
-    """In the disjunctive form, every disjunct must have a predicate of each component alone, unless the component has a
-    type.
+    """Raise an error unless, for each component without a type, every disjunct of WHERE has a predicate on this
+    component alone.
 
-    This holds if some conjunct has only predicates of this component. Otherwise a disjunct can take a different
-    comparison from every conjunct, and has none.
+    This holds if some conjunct has only such predicates. Otherwise some disjunct takes another comparison from each
+    conjunct.
     """
     for component in components:
         has_own = any(
@@ -624,7 +640,7 @@ def _check_own_predicates(components: Sequence[Component], conjuncts: Sequence[C
 
 
 def _demands_own(condition: Bound, position: int) -> bool:
-    """Whether every disjunct of a condition has a comparison of this component alone."""
+    """Whether every disjunct of a condition has a comparison of one component alone."""
     if is_junction(condition):
         found = (_demands_own(operand, position) for operand in condition.operands)
         return any(found) if condition.operator == "and" else all(found)
@@ -634,7 +650,7 @@ def _demands_own(condition: Bound, position: int) -> bool:
 def _check_defaults_given(
     components: Sequence[Component], conjuncts: Sequence[Conjunct], defaults: Defaults, source: Source
 ) -> None:
-    """Comparing a component that may be missing with anything else needs a default for it."""
+    """Raise an error if a component that may be missing is compared with another value and has no default for it."""
     last = [component for component in components if not component.negated][-1]
     needed: list[tuple[Bound, Span]] = []
     for conjunct in conjuncts:

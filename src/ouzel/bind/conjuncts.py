@@ -1,5 +1,6 @@
-"""WHERE: equivalence tests, and conjuncts with the edge on which each is tested (docs/semantics.md, "Event
-selection")."""
+"""Binds WHERE: equivalence tests, and conjuncts with the edges on which they are tested (docs/semantics.md, "Event
+selection").
+"""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ _EDGE_OF_EVENT = {
 
 
 def split_where(where: syntax.Expr | None) -> tuple[list[syntax.Equivalence], list[syntax.Expr]]:
-    """The [attr] tests of a WHERE clause, and the other conditions joined to them by AND."""
+    """(equivalence tests, other conditions) that AND joins in a WHERE clause."""
     tests: list[syntax.Equivalence] = []
     rest: list[syntax.Expr] = []
     stack = [] if where is None else [where]
@@ -69,7 +70,7 @@ def split_where(where: syntax.Expr | None) -> tuple[list[syntax.Equivalence], li
 
 
 def bind_conjuncts(rest: Sequence[syntax.Expr], expressions: Expressions) -> tuple[Conjunct, ...]:
-    """The conjuncts of WHERE without the [attr] tests, each with the place where it is tested."""
+    """The conjuncts of WHERE except the [attr] tests, each with the place where it is tested."""
     if not rest:
         return ()
     conditions = tuple(expressions.condition(part) for part in rest)
@@ -91,14 +92,14 @@ def named_in(comparisons: Sequence[Bound]) -> Iterator[Named]:
 
 
 def _is_iterated(part: Named) -> bool:
-    """v[i], v[i-1] and v[..i-1]."""
+    """Whether a reference is v[i], v[i-1] or v[..i-1]."""
     if isinstance(part, Attribute | Intrinsic):
         return part.at in (At.CURRENT, At.PREVIOUS)
     return isinstance(part, Aggregation) and part.scope is Scope.BEFORE
 
 
 def _with_unindexed_made_two(comparisons: Sequence[Bound], names: Names) -> Iterator[tuple[Bound, ...]]:
-    """A conjunct with v.attr means two conjuncts: one with v[1] and one with v[i]."""
+    """The conjuncts that a conjunct with v.attr means: one with v[1] and one with v[i]."""
     named = list(named_in(comparisons))
     every = [part for part in named if isinstance(part, Attribute | Intrinsic) and part.at is At.EVERY]
     if not every:
@@ -128,7 +129,7 @@ def _with_every_at(expression: Bound, at: At) -> Bound:
 
 
 def _identifier(part: Named) -> tuple[int, int]:
-    """A component and its edge on which the named event or number is known."""
+    """(component, edge) where the event or number that a reference names is known."""
     if isinstance(part, Attribute | Intrinsic):
         edge = _EDGE_OF_EVENT[part.at]
     elif isinstance(part, Aggregation) and part.scope is Scope.BEFORE:
@@ -173,7 +174,7 @@ def placed(comparisons: tuple[Bound, ...], components: Sequence[Component], span
 
 
 def bind_equivalences(tests: Sequence[syntax.Equivalence], expressions: Expressions) -> tuple[EquivalenceTest, ...]:
-    """The [attr] tests without duplicates. A test with a value replaces the same test without one."""
+    """The [attr] tests without duplicates. A test with a value replaces the same test without a value."""
     bound: dict[tuple[tuple[str, ...], Constant | None], EquivalenceTest] = {}
     for test in tests:
         found = _equivalence(test, expressions)
@@ -245,7 +246,7 @@ def _fixed_value(test: syntax.Equivalence, kind: Type, expressions: Expressions)
 
 
 def lacking_positive(test: EquivalenceTest, components: Sequence[Component]) -> tuple[Component, str] | None:
-    """A positive component and one of its types that lacks the tested attribute, or None."""
+    """(component, type): a positive component with a type that lacks the tested attribute. None if all have it."""
     for position, types in sorted(test.lacked_by.items()):
         if not components[position].negated and types:
             return components[position], min(types)

@@ -1,6 +1,6 @@
-"""Diagnostics of the binder: a message about a place in the text, and a hint.
+"""Errors of the binder: a message, a place in the text, and a hint.
 
-A hint is the nearest name, or what to write if two types do not fit together.
+A hint is the most similar name, or what to write if two types do not fit together.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NAMES_LISTED_MAX = 12
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The text of a query. Every mistake is at a place in it."""
+    """The text of a query, and errors at places in it."""
 
     text: str
 
@@ -30,12 +30,12 @@ class Source:
 
 
 def quoted(name: str) -> str:
-    """A user's name in quotes, cut if it is very long."""
+    """A user's name in quotes, cut off if it is very long."""
     return f"'{name}'" if len(name) <= NAME_LENGTH_MAX else f"'{name[:NAME_LENGTH_MAX]}…'"
 
 
 def nearest(name: str, candidates: Iterable[str], *, similarity: float = 0.6) -> str | None:
-    """The hint for a name that does not exist: a name that is at least so similar.
+    """The hint for a name that does not exist: the most similar candidate; None if none is similar enough.
 
     >>> nearest("Shef", ["Exit", "Shelf"])
     "did you mean 'Shelf'?"
@@ -49,7 +49,7 @@ def nearest(name: str, candidates: Iterable[str], *, similarity: float = 0.6) ->
 
 
 def nearest_or_all(name: str, candidates: Iterable[str], what: str) -> str | None:
-    """The nearest name, or all names if they are few and none is near.
+    """A hint with the most similar name or, if none is similar, with all names if they are few.
 
     >>> nearest_or_all("tag", ["price", "item"], "columns")
     'the columns are item and price'
@@ -74,7 +74,7 @@ _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 
 
 def hint_for(target: Type, found: Type, operands: Sequence[Bound], doing: str) -> str | None:
-    """The hint for operands of two types that have no common type; `doing` is "compare" or "combine"."""
+    """The hint for operands of two types that have no common type. `doing` is "compare" or "combine"."""
     kinds = {target.kind, found.kind}
     if kinds == {Kind.TIMESTAMP}:
         return "write the zone into the literal, as in TIMESTAMP '2024-05-31 12:00:00Z', or convert the column"

@@ -1,4 +1,4 @@
-"""Expressions: from syntax to typed expressions, one method for each kind of node."""
+"""Binds expressions: from syntax to typed expressions, with one method for each kind of node."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ _TYPE_OF_NULL = {
 
 
 def nodes(root: syntax.Node) -> Iterator[syntax.Node]:
-    """The node and all nodes below it, without recursion."""
+    """The node and all nodes below it, found without recursion."""
     stack = [root]
     while stack:
         node = stack.pop()
@@ -83,7 +83,7 @@ def nodes(root: syntax.Node) -> Iterator[syntax.Node]:
 
 
 def parameter_names(query: syntax.Node) -> frozenset[str]:
-    """The parameters that a query uses. A script passes each query only its own.
+    """The parameters that a query uses. In a script, each query gets only its own.
 
     >>> from ouzel.lang import parse
     >>> sorted(parameter_names(parse("PATTERN Shelf WHERE n > :low WITHIN :window")))
@@ -94,7 +94,7 @@ def parameter_names(query: syntax.Node) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Expressions:
-    """Binds the expressions of one clause. `defaults` collects AYAC's defaults such as `x.id[z.id]`."""
+    """Binds the expressions of one clause. `defaults` collects the defaults of AYAC, such as `x.id[z.id]`."""
 
     source: Source
     names: Names
@@ -107,15 +107,14 @@ class Expressions:
     elements: Mapping[str, Element] = field(default_factory=dict)
 
     def bound(self, node: syntax.Expr) -> Bound:
-        """The typed expression. The type of a number with a point, or of a duration, may still depend on the other
-        operand."""
+        """The typed expression. A number with a point, or a duration, may still get its type from the other operand."""
         if isinstance(node, Reference) and node.names[0] in self.elements and node.index is None:
             return self._element(node)
         result: Bound = getattr(self, _METHOD_OF_NODE[type(node)])(node)
         return result
 
     def value(self, node: syntax.Expr) -> Bound:
-        """The typed expression, if it has no neighbour that affects its type."""
+        """The typed expression, for an expression whose type no other operand decides."""
         return self.typing.lone(self.bound(node))
 
     def condition(self, node: syntax.Expr) -> Bound:
@@ -307,7 +306,9 @@ class Expressions:
         return replace(element, path=node.names[1:], type=kind, span=node.span)
 
     def _contains_element(self, listed: Bound, value: Bound, span: Span) -> Bound:
-        """As Spark's array_contains: null if the value is null, even in an empty list."""
+        """Whether a list contains a value, as Spark's array_contains: null if the value is null, even for an empty
+        list.
+        """
         listed = self._list(self.typing.lone(listed), "IN")
         equal = self.typing.comparison("=", [self._element_of(listed, ""), value], span)
         found = operation("any", [listed, equal], BOOL, span)
@@ -332,12 +333,14 @@ class Expressions:
         return self._chosen(conditions, results, node.span)
 
     def _check_repeated(self, operand: Bound, times: int, written: str, span: Span) -> None:
-        """Refuse a large operand that would be repeated in several comparisons: nesting would multiply it."""
+        """Raise an error for a large operand that would be repeated in several comparisons, because nesting would
+        multiply it.
+        """
         if sum(1 for _ in parts(operand)) * times > _REPEATED_PARTS_MAX:
             raise self.source.mistake(f"the operand of {written} is too large", span)
 
     def _chosen(self, conditions: Sequence[Bound], results: Sequence[Bound], span: Span) -> Bound:
-        """A `case` whose results all have one type."""
+        """A `case` expression whose results are converted to one type."""
         results = [self.typing.lone(result) for result in self.typing.unified(results, span, "combine")]
         kinds = [result.type for result in results if result.type != NULL]
         operands = [part for pair in zip(conditions, results, strict=False) for part in pair]
@@ -399,7 +402,7 @@ class Expressions:
         return operation("like", [lowered, pattern, Constant("\\", type=STRING, span=span)], BOOL, span)
 
     def _argument(self, argument: Bound, accepts: Accepts, name: str) -> Bound:
-        """An argument of an accepted type, converted to double if the function computes in doubles."""
+        """An argument, checked to have an accepted type, and converted to a float if the function needs floats."""
         argument = self.typing.lone(argument)
         kind = argument.type
         if accepts is Accepts.ORDERED:
@@ -434,7 +437,7 @@ class Expressions:
         return self.typing.converted(argument, FLOAT) if is_known_number else argument
 
     def _check_text(self, argument: Bound, accepts: Accepts, name: str) -> None:
-        """Refuse a text that is not constant, or that the function cannot read."""
+        """Raise an error for a text argument that is not constant, or that the function cannot read."""
         if not isinstance(argument, Constant):
             raise self.source.mistake(f"{name} takes {accepts.value} here", argument.span)
         reason = _CHECKED_TEXTS[accepts](argument.value) if isinstance(argument.value, str) else None
@@ -515,13 +518,13 @@ class Expressions:
 
 
 def _asks_a_list(arguments: Sequence[Bound]) -> bool:
-    """Whether contains(…) asks for an element of a list, and not for a part of a text."""
+    """Whether contains(…) tests the elements of a list and not parts of a text."""
     listed, value = (argument.type.kind for argument in arguments)
     return listed is Kind.LIST or (listed is Kind.UNKNOWN and value not in (Kind.STRING, Kind.UNKNOWN, Kind.NULL))
 
 
 def _no_regular_expression(text: str) -> str | None:
-    """Why a text is not a regular expression of RE2."""
+    """Why a text is not a regular expression of RE2; None if it is one."""
     try:
         pc.match_substring_regex(pa.array([], pa.large_string()), pattern=text)
         pc.match_substring_regex(pa.array([""], pa.large_string()), pattern=text)
@@ -531,7 +534,7 @@ def _no_regular_expression(text: str) -> str | None:
 
 
 def _no_network(text: str) -> str | None:
-    """Why a text is not a network."""
+    """Why a text is not a network; None if it is one."""
     try:
         ipaddress.ip_network(text, strict=False)
     except ValueError:
@@ -547,7 +550,7 @@ _CHECKED_TEXTS: dict[Accepts, Callable[[str], str | None]] = {
 
 
 def readable_name(node: syntax.Expr) -> str | None:
-    """A column name for an expression without AS, None where none comes to mind.
+    """A column name for an expression without AS; None if none can be made.
 
     >>> readable_name(syntax.Binary("-", Reference(("c", "time")), Reference(("a", "time"))))
     'c_time_minus_a_time'

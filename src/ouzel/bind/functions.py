@@ -1,7 +1,7 @@
-"""The functions of the language, with the meaning that Spark gives them: the one list that everything else follows.
+"""The functions of the language, which mean what they mean in Spark. All other code and docs follow this list.
 
-The binder checks calls against it, the evaluators implement it name by name, and `docs/functions.md` is written from
-it (`functions_page()`). A null argument gives null, but for coalesce, greatest, least, if, nullif and isnan.
+The binder checks calls against it, the evaluators implement each of its names, and `functions_page()` makes
+`docs/functions.md` from it. A null argument gives null, except in coalesce, greatest, least, if, nullif and isnan.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ouzel.bind.model import BOOL, DATE, FLOAT, INT, STRING, UNKNOWN, Bound, Con
 
 
 class Accepts(Enum):
-    """What an argument may be."""
+    """Which types an argument may have."""
 
     STRING = "a string"
     LIKE_PATTERN = "a pattern as a literal or parameter"
@@ -38,7 +38,9 @@ class Accepts(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One function. Of its `arguments` those after `required` are optional, and the last may repeat if `repeats`."""
+    """One function. The `arguments` after the first `required` are optional. The last one may be repeated if
+    `repeats`.
+    """
 
     name: str
     signature: str
@@ -63,7 +65,7 @@ def _as_second(operands: Sequence[Bound]) -> Type:
 
 
 def _whole(operands: Sequence[Bound]) -> Type:
-    """floor and ceil: whole numbers, decimals of scale 0 for decimals."""
+    """The type of floor and ceil: an integer, or for decimals a decimal of scale 0."""
     kind = operands[0].type
     if kind.kind is Kind.UNKNOWN:
         return UNKNOWN

@@ -1,4 +1,6 @@
-"""Literals and parameters as constants of the engine: int64, double, decimal, days, ticks, nanoseconds."""
+"""Literals and parameters as constants in the form that the engine uses: int64, float64, decimal, days, ticks,
+nanoseconds.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,9 @@ _TEMPORAL = re.compile(
 
 
 def number(value: int | Decimal, span: Span, source: Source) -> Constant:
-    """A number of the text. One with a point stays a Decimal of type double until the other operand decides its
-    type."""
+    """A number in the text. A number with a point is stored as a Decimal of type double until the other operand decides
+    its type.
+    """
     if isinstance(value, int):
         if not INT64_MIN <= value <= INT64_MAX:
             raise source.mistake(
@@ -47,7 +50,7 @@ def number(value: int | Decimal, span: Span, source: Source) -> Constant:
 
 
 def decimal_type(value: int | Decimal) -> Type | None:
-    """The decimal type that holds exactly these digits; None for more than 18 digits.
+    """The decimal type with exactly these digits; None for more than 18 digits.
 
     >>> str(decimal_type(Decimal("3.140")))
     'decimal(4,3)'
@@ -60,7 +63,7 @@ def decimal_type(value: int | Decimal) -> Type | None:
 
 
 def percentage(value: int | Decimal) -> Decimal:
-    """A hundredth, exactly: Decimal's own arithmetic would round long numbers."""
+    """A hundredth of a number, exactly. Decimal's own arithmetic would round long numbers."""
     sign, digits, exponent = Decimal(value).as_tuple()
     assert isinstance(exponent, int), "the lexer makes finite numbers only"
     return Decimal((sign, digits, exponent - 2))
@@ -70,7 +73,7 @@ def percentage(value: int | Decimal) -> Decimal:
 
 
 def duration(amount: int | Decimal, unit: str, span: Span, source: Source) -> Constant:
-    """`1.5 s` as nanoseconds."""
+    """A duration such as `1.5 s` in nanoseconds."""
     if unit not in NANOSECONDS_OF_UNIT:
         raise source.mistake(
             f"there is no unit of time {quoted(unit)}", span, "units are us, ms, s, min, h, days, weeks"
@@ -86,7 +89,9 @@ def duration(amount: int | Decimal, unit: str, span: Span, source: Source) -> Co
 
 
 def temporal(kind: TemporalKind, text: str, span: Span, source: Source) -> Constant:
-    """`DATE '2024-05-01'` as days, `TIMESTAMP '2024-05-01 12:00:00+02:00'` as ticks."""
+    """A date such as `DATE '2024-05-01'` in days, or a timestamp such as `TIMESTAMP '2024-05-01 12:00:00+02:00'` in
+    ticks.
+    """
     wrong = source.mistake(
         f"{quoted(text)} is not a {kind.value.lower()}",
         span,
@@ -124,7 +129,7 @@ def _zone(text: str | None) -> datetime.tzinfo | None:
 
 
 def _timestamp(moment: datetime.datetime, nanoseconds: int, span: Span, source: Source) -> Constant:
-    """Microsecond ticks, or nanosecond ticks if microseconds would lose digits."""
+    """A timestamp in microseconds, or in nanoseconds if microseconds would lose digits."""
     zone = None if moment.tzinfo is None else "UTC"
     naive = moment.replace(tzinfo=None, microsecond=0, fold=0)
     # Subtract the offset from the ticks, not from the datetime, which may be the first or last one that Python can
@@ -155,7 +160,7 @@ def text_constant(value: str, span: Span, source: Source) -> Constant:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """The values of parameters, and which of them were used."""
+    """The values of parameters, and the names of those that have been used."""
 
     values: Mapping[str, Any]
     used: set[str] = field(default_factory=set)

@@ -1,10 +1,10 @@
 """A bound query: every name is resolved to a component or an attribute, and every expression has a type.
 
 The planner, the runtimes and EXPLAIN read these classes. After binding, no code reads query text or syntax trees.
-Components are numbered by their place in SEQ, negative ones included.
+Components are numbered by their place in SEQ, including negative ones.
 
-A bound query is JSON for workers and snapshots, which need neither a parser nor pickle. Decoding makes only the classes
-of this module: names in the JSON select from a fixed table.
+Workers and snapshots store a bound query as JSON, so they need neither a parser nor pickle. Decoding can make only the
+classes of this module, because names in the JSON are looked up in a fixed table.
 """
 
 from __future__ import annotations
@@ -88,13 +88,13 @@ def list_type(element: Type) -> Type:
 
 
 def duration_type(unit: str | None) -> Type:
-    """A duration in the ticks of timestamps of a unit."""
+    """The type of a duration in the ticks of timestamps with a unit."""
     return Type(Kind.DURATION, unit=unit or "us")
 
 
 @dataclass(frozen=True, slots=True)
 class TimeDomain:
-    """How event time is counted. `tick_ns` is None where the ticks are bare numbers without a unit."""
+    """How event time is counted. `tick_ns` is None if ticks are plain numbers without a unit."""
 
     type: Type = UNKNOWN
     tick_ns: int | None = None
@@ -106,11 +106,11 @@ class TimeDomain:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The event types a query may name and their attributes, in column order.
+    """The event types that a query may name, and their attributes in column order.
 
-    `declared` is None if nothing is known yet, or if every type has the columns of `common` (one table without declared
-    types). With `declared` alone, naming another type is a mistake. With both (a table and derived streams), every type
-    that is not declared has the columns of `common`.
+    There are four cases. Neither `declared` nor `common`: nothing is known yet. Only `common`: every type has these
+    columns, as in one table without declared types. Only `declared`: other types are errors. Both, for a table and
+    derived streams: every type that is not declared has the columns of `common`.
     """
 
     declared: Mapping[str, Mapping[str, Type]] | None = None
@@ -119,7 +119,7 @@ class Catalog:
 
     @property
     def open(self) -> bool:
-        """Nothing is known: every type and every attribute is assumed to exist."""
+        """Whether nothing is known, so that every type and every attribute is assumed to exist."""
         return self.declared is None and self.common is None
 
     @property
@@ -129,7 +129,7 @@ class Catalog:
         return (*(self.declared or ()), *rest)
 
     def attributes(self, type_name: str) -> Mapping[str, Type] | None:
-        """The attributes of an event type; None where the catalog is open or does not have the type."""
+        """The attributes of an event type; None if the catalog is open or does not have the type."""
         if self.declared is not None and type_name in self.declared:
             return self.declared[type_name]
         return self.common
@@ -148,8 +148,10 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Constant(Bound):
-    """A literal or parameter as the engine stores it: timestamps as ticks, dates as days since 1970, decimals at the
-    scale of their type, durations as ticks of the unit of their type, or as nanoseconds while it has none."""
+    """A literal or parameter as the engine stores it. Timestamps are ticks, dates are days since 1970, and decimals
+    have the scale of their type. Durations are ticks in the unit of their type, or nanoseconds while the type has no
+    unit.
+    """
 
     value: int | float | Decimal | str | bytes | bool | None
 
@@ -167,7 +169,8 @@ class At(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Attribute(Bound):
-    """An attribute of a bound event. `present_in`: the types of its component that have it; None means all of them.
+    """An attribute of a bound event. `present_in` has the types of its component that have the attribute; None if all
+    have it.
 
     If the event's type lacks the attribute, the comparison around it is true (docs/semantics.md, "Absent attributes").
     """
@@ -195,14 +198,14 @@ class Intrinsic(Bound):
 
 @dataclass(frozen=True, slots=True)
 class Length(Bound):
-    """`v.LEN`."""
+    """`v.LEN`, the number of events of a component."""
 
     component: int
 
 
 @dataclass(frozen=True, slots=True)
 class Presence(Bound):
-    """`v IS PRESENT`."""
+    """`v IS PRESENT`: whether an optional component has an event."""
 
     component: int
 
@@ -214,7 +217,9 @@ class Scope(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Aggregation(Bound):
-    """An aggregate of functions.py over the events of a Kleene component; no operand for a bare count."""
+    """An aggregate of functions.py over the events of a Kleene component. A count without an argument has no
+    operand.
+    """
 
     function: str
     component: int
@@ -224,12 +229,12 @@ class Aggregation(Bound):
 
 @dataclass(frozen=True, slots=True)
 class Operation(Bound):
-    """An operator or function of the list in functions.py over operands whose types already agree.
+    """An operator, or a function of functions.py, whose operands already have types that fit.
 
-    Operators: and or not = != < <= > >= + - * / % negate in like is_null any case cast. Operands of `in`: the tested
-    value, then the items. Of `like`: value, pattern, escape. Of `any`: a list, and a condition on an Element. Of
-    `case`: condition, result, …, and the ELSE value. `cast` converts its operand to its own type and gives null if that
-    fails.
+    Operators are: and or not = != < <= > >= + - * / % negate in like is_null any case cast. The operands of `in` are
+    the tested value and the items; of `like` value, pattern and escape; of `any` a list and a condition on an Element;
+    of `case` condition, result, …, and the ELSE value. `cast` converts its operand to its own type, and gives null if
+    that fails.
     """
 
     operator: str
@@ -238,8 +243,9 @@ class Operation(Bound):
 
 @dataclass(frozen=True, slots=True)
 class Element(Bound):
-    """An element of a list in the condition of `any`, or a field of it. `level` counts the `any` around that one. The
-    name is for EXPLAIN; it is empty in `x IN v.list`."""
+    """An element of a list, or a field of one, in the condition of an `any`. `level` is the number of other `any`
+    around that one. The name is for EXPLAIN, and empty in `x IN v.list`.
+    """
 
     level: int
     name: str = field(compare=False)
@@ -248,19 +254,20 @@ class Element(Bound):
 
 @dataclass(frozen=True, slots=True)
 class CompoundComparison(Operation):
-    """An `and` or `or` of comparisons that counts as one comparison: BETWEEN, and IN whose items are compared at their
-    own scales. Normal forms do not split it."""
+    """An `and` or `or` of comparisons that counts as one comparison, so that normal forms do not split it: BETWEEN, and
+    IN if its items are compared at scales of their own.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class ResultColumn(Bound):
-    """In HAVING: a column of the aggregate's row, a group key or an aggregate, by its name."""
+    """A name in HAVING: a column of the result row, which is a group key or an aggregate."""
 
     name: str
 
 
 def parts(expression: Bound) -> Iterator[Bound]:
-    """The expression and all its parts, except what an aggregate ranges over."""
+    """The expression and all its parts, except those inside aggregates."""
     stack = [expression]
     while stack:
         part = stack.pop()
@@ -270,7 +277,7 @@ def parts(expression: Bound) -> Iterator[Bound]:
 
 
 def rewritten(expression: Bound, change: Callable[[Bound], Bound | None]) -> Bound:
-    """The expression with some parts changed. `change` returns the replacement of a part, or None to look inside it."""
+    """The expression with some parts replaced. `change` returns the replacement of a part; None to look inside it."""
     changed = change(expression)
     if changed is not None:
         return changed
@@ -282,7 +289,7 @@ def rewritten(expression: Bound, change: Callable[[Bound], Bound | None]) -> Bou
 
 
 def replaced(expression: Bound, change: Callable[[Attribute | Intrinsic], Bound]) -> Bound:
-    """The expression with every reference to an event changed, except in what an aggregate ranges over."""
+    """The expression with every reference to an event replaced, except inside aggregates."""
     return rewritten(expression, lambda part: change(part) if isinstance(part, Attribute | Intrinsic) else None)
 
 
@@ -291,9 +298,10 @@ def replaced(expression: Bound, change: Callable[[Attribute | Intrinsic], Bound]
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One component of SEQ. `types` is None for a variable of any type. `across`: of a component after WITHOUT, the
-    positive components between whose first and last event it forbids; such components come after all others. `nested`:
-    the number of the negated SEQ that it is in; such components are negative, too."""
+    """One component of SEQ. `types` is None for a variable of any type. A component after WITHOUT has `across`: the
+    positive components between whose first and last event it forbids. Such components come after all others. A
+    component in a negated SEQ has `nested`, the number of that SEQ, and is negative too.
+    """
 
     position: int
     variable: str
@@ -307,8 +315,9 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A component in a reading. `types` are those that it has there; in an alternative with the same variable it may
-    have others. `least` and `most` bound the number of events of a component with `+`."""
+    """A component in a reading. `types` are its types in this reading, because alternatives with the same variable may
+    have different types. `least` and `most` bound the number of events of a Kleene component.
+    """
 
     component: int
     types: tuple[str, ...] | None
@@ -321,9 +330,10 @@ Reading = tuple[Step, ...]
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Where a negative component forbids: after an event of `after` and before an event of `before`, two positive
-    components. None is the edge of the window. Between neighbours it is the last event of `after` and the first of
-    `before`; `across`, it is the first of `after` and the last of `before`."""
+    """Where a negative component forbids events: between an event of the positive component `after` and one of
+    `before`. None is an end of the window. Normally these are the last event of `after` and the first of `before`; with
+    `across`, the first event of `after` and the last of `before`.
+    """
 
     after: Component | None
     before: Component | None
@@ -331,7 +341,7 @@ class Interval:
 
 
 class Edge(Enum):
-    """Where NFA^b tests a conjunct (SASE+ 3.2, step 2)."""
+    """The edge of NFA^b on which a conjunct is tested (SASE+ 3.2, step 2)."""
 
     BEGIN = "begin"
     TAKE = "take"
@@ -340,12 +350,12 @@ class Edge(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Conjunct:
-    """A disjunction of comparisons, or of ANDs and ORs of comparisons. NOT is pushed into the comparisons, because the
-    rule about absent attributes applies to single comparisons.
+    """A disjunction whose parts are comparisons, or ANDs and ORs of comparisons. NOT is pushed into the comparisons,
+    because the rule about absent attributes applies to single comparisons.
 
-    `components` are those it names; `negative` is the negative one among them, if any. A conjunct without a negative
-    component is tested on `edge` of component `tested_at`. One with a negative component is tested together with the
-    negation.
+    `components` are the components that it names, and `negative` is the negative one among them, if any. A conjunct
+    without a negative component is tested on `edge` of component `tested_at`. A conjunct with one is tested together
+    with the negation.
     """
 
     comparisons: tuple[Bound, ...]
@@ -357,7 +367,9 @@ class Conjunct:
 
     @property
     def single_event(self) -> bool:
-        """It names one event only, so it decides the role of that event. (v[i] and v[i-1] are two events.)"""
+        """Whether the conjunct names only one event, so that it decides the role of that event. v[i] and v[i-1] are two
+        events.
+        """
         if len(self.components) != 1:
             return False
         named = [part for comparison in self.comparisons for part in parts(comparison)]
@@ -369,8 +381,9 @@ class Conjunct:
 
 @dataclass(frozen=True, slots=True)
 class EquivalenceTest:
-    """`[attr]`: all bound events whose types have the attribute have the same value. `lacked_by` maps a component
-    position to its types without the attribute; a component whose types all have it is not in the mapping."""
+    """`[attr]`: all bound events whose types have the attribute have the same value. `lacked_by` maps the position of a
+    component to its types that lack the attribute. Components whose types all have it are not in the mapping.
+    """
 
     path: tuple[str, ...]
     type: Type
@@ -381,7 +394,7 @@ class EquivalenceTest:
 
 @dataclass(frozen=True, slots=True)
 class TimeWindow:
-    """last.end - first.start < ticks. `ticks` is None while the time domain is not known."""
+    """The condition last.end - first.start < ticks. `ticks` is None while the time domain is not known."""
 
     ticks: int | None
     # The text as written in the query.
@@ -390,7 +403,7 @@ class TimeWindow:
 
 @dataclass(frozen=True, slots=True)
 class EventWindow:
-    """last.position - first.position < count, positions counted within the partition."""
+    """The condition last.position - first.position < count, with positions counted in the partition."""
 
     count: int
 
@@ -403,7 +416,9 @@ class OutputColumn:
 
 @dataclass(frozen=True, slots=True)
 class GroupKey:
-    """`GROUP BY attr` (a path, component None: implies [attr]) or `GROUP BY v.attr` (an expression)."""
+    """`GROUP BY attr`, which has a path and no component and implies [attr]; or `GROUP BY v.attr`, which has an
+    expression.
+    """
 
     name: str
     path: tuple[str, ...] | None
@@ -435,7 +450,7 @@ class BoundThreshold:
 
 @dataclass(frozen=True, slots=True)
 class BoundStep:
-    """How the events of a step (BEGIN or TAKE of a component) relate to the event bound before them."""
+    """Which events may come between an event of a step (BEGIN or TAKE of a component) and the event bound before it."""
 
     component: int
     edge: Edge
@@ -475,18 +490,18 @@ class BoundQuery:
     steps: tuple[BoundStep, ...] = ()
 
     def contiguity(self, component: int, edge: Edge) -> Contiguity:
-        """Which events contiguity(…) allows before those of a step."""
+        """The events that contiguity(…) allows before an event of a step."""
         named = (step.contiguity for step in self.steps if (step.component, step.edge) == (component, edge))
         return next(named, Contiguity.ANY)
 
     @property
     def is_strict(self) -> bool:
-        """Whether some step may skip no event of the stream."""
+        """Whether some step must not skip any event of the stream."""
         return self._demands(Strategy.STRICT_CONTIGUITY, Contiguity.STRICT)
 
     @property
     def is_partition_contiguous(self) -> bool:
-        """Whether some step may skip no event of its partition."""
+        """Whether some step must not skip any event of its partition."""
         return self._demands(Strategy.PARTITION_CONTIGUITY, Contiguity.PARTITION)
 
     def _demands(self, strategy: Strategy, contiguity: Contiguity) -> bool:
@@ -503,7 +518,7 @@ class BoundQuery:
         )
 
     def interval(self, negative: Component) -> Interval:
-        """Where a negative component forbids. The query has one reading."""
+        """Where a negative component forbids events. Only for a query with one reading."""
         if negative.across:
             first, last = negative.across[0], negative.across[-1]
             return Interval(self.components[first], self.components[last], across=True)
@@ -523,8 +538,9 @@ class BoundQuery:
 
     @property
     def ends_with_window(self) -> bool:
-        """Whether a match may end with its window: a negative component is last, in some reading, or OUTPUT FURTHEST
-        waits for it."""
+        """Whether a match may end with its window: because a negative component is last in some reading, or because
+        OUTPUT FURTHEST waits for the end of the window.
+        """
         return self.output.form is OutputForm.FURTHEST or self.negated_end
 
     @property
@@ -534,7 +550,7 @@ class BoundQuery:
 
     @property
     def negated_end(self) -> bool:
-        """Whether a negative component is last, in some reading."""
+        """Whether a negative component is last in some reading."""
         return any([c for c in order if not c.across][-1].negated for order in self.orders)
 
     @property
@@ -559,7 +575,7 @@ _RECORDS: dict[str, type] = {name: value for name, value in _CLASSES.items() if 
 
 
 def make_storable(*classes: type) -> None:
-    """Let `encode` and `decode` take more classes: those of bound row patterns."""
+    """Let `encode` and `decode` accept more classes, such as those of bound row patterns."""
     for cls in classes:
         if issubclass(cls, Enum):
             _ENUMS[cls.__name__] = cls
@@ -568,7 +584,7 @@ def make_storable(*classes: type) -> None:
 
 
 def encode(value: Any) -> Any:
-    """Turn a bound query, or any part of one, into plain JSON values.
+    """A bound query, or any part of one, as plain JSON values.
 
     >>> decode(encode(Constant(7, type=INT)))
     Constant(type=Type(kind=<Kind.INT: 'integer'>, precision=0, scale=0, unit=None, zone=None, fields=()), value=7)
@@ -597,7 +613,7 @@ def encode(value: Any) -> Any:
 
 
 def decode(value: Any) -> Any:
-    """The objects that `encode` was given."""
+    """The objects from the JSON values that `encode` returned."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Names: the components of a pattern, their variables, and what a reference such as `v[i].price` refers to."""
+"""Names: the components of a pattern, their variables, and what a reference such as `v[i].price` means."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EVENT_FIELDS = {"type": EventField.TYPE, "time": EventField.END, "start": EventF
 
 
 class Place(Enum):
-    """The clause of an expression, which decides what it may refer to."""
+    """The clause that contains an expression, which decides what the expression may refer to."""
 
     WHERE = "WHERE"
     RETURN = "RETURN"
@@ -49,7 +49,7 @@ class Place(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An attribute looked up in the types of a component."""
+    """An attribute that was looked up in the types of a component."""
 
     type: Type
     present_in: frozenset[str] | None  # None: in all of them
@@ -58,8 +58,9 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What the names of one query mean. `shared`: types written without a variable more than once, so their names are
-    ambiguous."""
+    """The meaning of the names in one query. `shared` are types that appear without a variable more than once, so their
+    names are ambiguous.
+    """
 
     source: Source
     catalog: Catalog
@@ -79,12 +80,12 @@ class Names:
     # ── Attributes of components ───────────────────────────────────────────────────────────────────
 
     def types_of(self, component: Component) -> Iterator[tuple[str, Mapping[str, Type] | None]]:
-        """The event types that may fill a component, with their attributes; None where those are not known."""
+        """The event types that may fill a component, each with its attributes; None for those that are not known."""
         for name in self.catalog.any_types if component.types is None else component.types:
             yield name, self.catalog.attributes(name)
 
     def found(self, component: Component, path: tuple[str, ...], span: Span) -> Found | None:
-        """The attribute at `path` in the types of a component; None where no type has it."""
+        """The attribute at `path` in the types of a component; None if no type has it."""
         kind: Type | None = None
         present, lacking = [], []
         for name, attributes in self.types_of(component):
@@ -134,9 +135,9 @@ class Names:
     # ── References ─────────────────────────────────────────────────────────────────────────────────
 
     def value(self, reference: Reference, place: Place, ranging: Scope | None = None) -> Attribute | Intrinsic | Length:
-        """What `v.price`, `v[i].address.city`, `v.time`, `v.LEN` or a bare `price` refers to.
+        """The value to which `v.price`, `v[i].address.city`, `v.time`, `v.LEN` or a plain `price` refers.
 
-        `ranging` is set inside an aggregate over v[] or v[..i-1]. There such a reference means each event in turn.
+        `ranging` is set inside an aggregate over v[] or v[..i-1]. There a reference to v means each event in turn.
         """
         component, path = self._split(reference)
         span = reference.span
@@ -162,7 +163,7 @@ class Names:
         return Attribute(component.position, path, at, found.present_in, type=found.type, span=span)
 
     def _check_alternatives(self, component: Component, path: tuple[str, ...], span: Span) -> None:
-        """A variable of several parts of OR has the attributes that all parts have."""
+        """Raise an error unless all parts of OR that have this variable also have the attribute."""
         name, variable = ".".join(path), component.variable
         steps = [step for reading in self.readings for step in reading if step.component == component.position]
         for types in dict.fromkeys(step.types for step in steps):
@@ -174,7 +175,7 @@ class Names:
                 )
 
     def event_field(self, function: str, reference: Reference, place: Place, ranging: Scope | None) -> Intrinsic:
-        """What `time(v)`, `start(v[1])`, `type(v)` gives."""
+        """The value of `time(v)`, `start(v[1])` or `type(v)`."""
         component, path = self._split(reference)
         if path:
             raise self.source.mistake(
@@ -203,7 +204,9 @@ class Names:
         return Intrinsic(component.position, field, at, type=kind, span=span)
 
     def _split(self, reference: Reference) -> tuple[Component, tuple[str, ...]]:
-        """The component that a reference means and the path into its event; an empty path means the event itself."""
+        """(component, path): the component to which a reference refers, and the path in its event. An empty path means
+        the event itself.
+        """
         first, *rest = reference.names
         only = self.components[0] if len(self.components) == 1 else None
         if first in self.variables:
@@ -263,7 +266,7 @@ class Names:
         )
 
     def _at(self, component: Component, reference: Reference, place: Place, ranging: Scope | None) -> At:
-        """Which event of its component a reference means."""
+        """The event of its component to which a reference refers."""
         index, name = reference.index, component.variable
         if component.negated and place is not Place.WHERE:
             raise self.source.mistake(f"{quoted(name)} is negated, so {place.value} has no event of it", reference.span)
@@ -329,7 +332,7 @@ class Names:
 
 
 def type_at(attributes: Mapping[str, Type], path: tuple[str, ...]) -> Type | None:
-    """The type at a dotted path; None if there is no such path.
+    """The type at a dotted path; None if the path does not exist.
 
     >>> type_at({"address": Type(Kind.STRUCT, fields=(("city", STRING),))}, ("address", "city")) == STRING
     True
@@ -346,7 +349,7 @@ def type_at(attributes: Mapping[str, Type], path: tuple[str, ...]) -> Type | Non
 
 
 def bind_pattern(pattern: syntax.Pattern, catalog: Catalog, source: Source) -> Names:
-    """The components of a pattern and their names. Refuses unknown types and duplicate variables."""
+    """The components of a pattern and their names. Raises an error for unknown types and duplicate variables."""
     if len(pattern.components) > COMPONENTS_MAX:
         raise source.mistake(
             f"a pattern may have {COMPONENTS_MAX} components at most", pattern.components[COMPONENTS_MAX].span
@@ -406,7 +409,7 @@ def bind_pattern(pattern: syntax.Pattern, catalog: Catalog, source: Source) -> N
 def _alternative(
     known: Component, written: syntax.Component, types: tuple[str, ...] | None, where: Span, source: Source
 ) -> Component:
-    """A component whose variable is that of another one, in another part of OR."""
+    """A component that has the same variable as another one, which is in another part of OR."""
     if (known.kleene, known.negated) != (written.kleene, written.negated):
         raise source.mistake(
             f"the variable {quoted(known.variable)} is used twice, for different kinds of components",
@@ -424,7 +427,7 @@ def _check_type(name: syntax.TypeName, catalog: Catalog, source: Source) -> None
 
 
 def _display_name(stem: str, numbers: Counter[str], taken: set[str]) -> str:
-    """`A_1`, `A_2`, …: a name for the output if the query gives none."""
+    """A name for the output, `A_1`, `A_2`, …, if the query has none."""
     while True:
         numbers[stem] += 1
         name = f"{stem}_{numbers[stem]}"

@@ -1,8 +1,10 @@
-"""Negated sequences, `!(SEQ(B b, C c))` and `!(B{3,} b[])`, as queries of their own (docs/semantics.md, "Negated
+"""Negated sequences, `!(SEQ(B b, C c))` and `!(B{3,} b[])`, as separate queries (docs/semantics.md, "Negated
 sequences").
 
-Such a query has the components of the sequence and the events of a match between which it is forbidden. It asks only
-whether there is a sequence: if no later condition depends on an event, the next one that fits is as good as any."""
+Such a query has the components of the sequence, and also the two events of a match between which the sequence is
+forbidden. It only needs to find whether there is a sequence. So where no later condition depends on an event, it takes
+only the next event that fits.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ from ouzel.lang.syntax import Contiguity, OutputForm, Strategy
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """An event of a match that a negated sequence depends on: of a repetition the first or the last one."""
+    """An event of a match on which a negated sequence depends. For a repetition it is the first or the last event."""
 
     variable: str
     last: bool
@@ -39,8 +41,9 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class NestedQuery:
-    """The query of a negated sequence. It forbids the matches that have the same events in their roles as one of its
-    own matches; `events` are the variables of these events in the query."""
+    """The query of a negated sequence. Each of its matches forbids the matches that have the same events in the given
+    roles. `events` are the variables of these events in this query.
+    """
 
     query: BoundQuery
     roles: tuple[Role, ...]
@@ -48,7 +51,7 @@ class NestedQuery:
 
 
 def check_nested(conjuncts: Sequence[Conjunct], names: Names) -> None:
-    """A condition on a negated sequence may name single events of the match."""
+    """Raise an error for a condition on a negated sequence that names other than single events of the match."""
     for conjunct in conjuncts:
         if conjunct.negative is None or names.components[conjunct.negative].nested is None:
             continue
@@ -156,7 +159,9 @@ def _query(
 
 
 def _at_least(query: BoundQuery, step: Step, conjuncts: Sequence[Conjunct]) -> Step:
-    """A repetition with as few events as it may have, if the first events of a repetition satisfy what all do."""
+    """A repetition reduced to the smallest number of events that it may have, if its first events satisfy every
+    condition that all of them do.
+    """
     if not query.components[step.component].kleene:
         return step
     parts = [part for c in conjuncts for part in named_in(c.comparisons) if part.component == step.component]
@@ -165,7 +170,7 @@ def _at_least(query: BoundQuery, step: Step, conjuncts: Sequence[Conjunct]) -> S
 
 
 def _rules(component: Component, conjuncts: Sequence[Conjunct]) -> Iterator[BoundStep]:
-    """The next event that fits is enough if no condition on a later event depends on it."""
+    """For each step, that only the next event that fits is taken, if no condition on a later event depends on it."""
     naming = [c for c in conjuncts if component.position in c.components]
     if any(c.tested_at != component.position for c in naming):
         return

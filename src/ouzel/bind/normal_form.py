@@ -1,7 +1,7 @@
-"""Normal forms of conditions: push NOT into comparisons, then build conjuncts by the events that they name.
+"""Normal forms of conditions: pushes NOT into comparisons, then makes conjuncts by the events that they name.
 
-The unit is one comparison: = != < <= > >=, BETWEEN, IN, LIKE, IS NULL, or any other condition without AND, OR and NOT.
-Nothing else is simplified, because the conjuncts decide where they are tested.
+The smallest unit is a comparison: = != < <= > >=, BETWEEN, IN, LIKE, IS NULL, or any other condition without AND, OR
+and NOT. Conditions are not simplified further, because the form of a conjunct decides where it is tested.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Disjunction = tuple[Bound, ...]
 
 
 def conjunctive_form(condition: Bound, source: Source) -> list[Disjunction]:
-    """The condition as a conjunction of disjunctions: one for each set of events that a conjunct names.
+    """The condition as a conjunction of disjunctions, one for each set of events that a conjunct may name.
 
-    Distribution would give exponentially many conjuncts: 2^n for n conditions (x AND y) joined by OR. But only the
-    events that a conjunct names decide where it is tested. So all conjuncts that name the same events, or a subset of
-    them, are tested as one: the condition itself, with every comparison that names another event replaced by true. An
-    alternative of a disjunction is a comparison, or ANDs and ORs of comparisons.
+    Distributing OR over AND would give exponentially many conjuncts: 2^n for n conditions (x AND y) joined by OR. But
+    only the events that a conjunct names decide where it is tested. So all conjuncts that name the same events, or a
+    subset of them, become one: the condition itself, in which true replaces every comparison that names other events.
+    The parts of a disjunction are comparisons, or ANDs and ORs of comparisons.
 
-    The number of sets of events can grow exponentially too, but only with the length of the pattern.
+    The number of sets of events can also be exponential, but only in the length of the pattern.
     """
     found: dict[Disjunction, None] = {}
     for part in _operands("and", with_not_pushed_in(condition)):
@@ -37,8 +37,9 @@ def conjunctive_form(condition: Bound, source: Source) -> list[Disjunction]:
 
 
 def with_not_pushed_in(condition: Bound, negate: bool = False) -> Bound:
-    """De Morgan's laws, down to single comparisons: `not` remains only around comparisons without an opposite
-    operator."""
+    """The condition with NOT pushed down to single comparisons by De Morgan's laws. `not` remains only around
+    comparisons without an opposite operator.
+    """
     match condition:
         case CompoundComparison() if not negate:
             return condition
@@ -61,7 +62,7 @@ def with_not_pushed_in(condition: Bound, negate: bool = False) -> Bound:
 
 
 def is_junction(condition: Bound) -> TypeGuard[Operation]:
-    """AND or OR of comparisons, which is not one comparison."""
+    """Whether a condition is an AND or OR of comparisons that does not count as one comparison."""
     is_logical = isinstance(condition, Operation) and condition.operator in ("and", "or")
     return is_logical and not isinstance(condition, CompoundComparison)
 
@@ -78,7 +79,7 @@ def comparisons_of(*conditions: Bound) -> Iterator[Bound]:
 
 
 def _operands(operator: str, condition: Bound) -> Iterator[Bound]:
-    """The operands of nested ANDs or ORs. A condition of another kind is its own only operand."""
+    """The operands of nested ANDs or ORs. Any other condition is its own only operand."""
     stack = [condition]
     while stack:
         part = stack.pop()
@@ -121,7 +122,7 @@ def _common(condition: Operation) -> Iterable[Bound]:
 
 
 class _Events:
-    """Sets of events that comparisons name, as bit sets."""
+    """Sets of events that comparisons name, as bit sets. They show which conjuncts the conjunctive form has."""
 
     def __init__(self, condition: Bound) -> None:
         bits: dict[object, int] = {}
@@ -139,7 +140,7 @@ class _Events:
             self.named[id(comparison)] = mask
 
     def sets_of(self, condition: Bound) -> frozenset[int] | None:
-        """The sets of events that the conjuncts of the conjunctive form name; None if there are too many."""
+        """The sets of events that conjuncts of the conjunctive form name; None if there are too many."""
         if not is_junction(condition):
             return frozenset((self.named[id(condition)],))
         below = []
@@ -168,8 +169,9 @@ class _Events:
         return found
 
     def restricted(self, condition: Bound, chosen: int) -> Bound | None:
-        """The condition with every comparison that names other events replaced by true; None if the whole is then
-        true."""
+        """The condition in which true replaces every comparison that names other events; None if the whole condition is
+        then true.
+        """
         if not is_junction(condition):
             return condition if self.named[id(condition)] | chosen == chosen else None
         kept = []

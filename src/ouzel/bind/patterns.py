@@ -18,8 +18,9 @@ READINGS_MAX = 128
 def expand(
     pattern: syntax.Pattern, steps: Sequence[Step], components: Sequence[Component], source: Source
 ) -> tuple[Reading, ...]:
-    """The readings of a pattern. `steps` are those of its components in the order written, without those after
-    WITHOUT."""
+    """The readings of a pattern. `steps` has a step for each component in the order of the text, except those after
+    WITHOUT.
+    """
     for group in _groups(pattern.parts):
         _check_group(group, source)
     count = sum(_lengths_of_sequence(pattern.parts).values())
@@ -45,7 +46,7 @@ def expand(
 
 
 def with_forbidden(reading: Reading, components: Sequence[Component]) -> Reading:
-    """The reading with the components after WITHOUT whose part it has."""
+    """The reading with those components after WITHOUT that apply to it."""
 
     def may_forbid(component: Component) -> bool:
         own = [step for step in reading if step.component in component.across]
@@ -137,7 +138,9 @@ def _of_sequence(parts: Sequence[syntax.Component | Group], steps: Iterator[Step
 
 
 def _of_part(part: syntax.Component | Group, steps: Iterator[Step]) -> list[Reading]:
-    """Present before absent, left before right, AND in lexicographic order of its parts."""
+    """The readings of a part in their order: present before absent, left before right, and for AND the lexicographic
+    order of its parts.
+    """
     found: list[Reading]
     if isinstance(part, syntax.Component):
         found = [(next(steps),)]
@@ -162,7 +165,9 @@ def _interleaved(parts: tuple[Reading, ...]) -> Iterator[Reading]:
 
 
 def overlapping(readings: Sequence[Reading], components: Sequence[Component]) -> frozenset[int]:
-    """The readings that may give a match of an earlier one again: the same variables, with common types."""
+    """The readings that may repeat a match of an earlier reading, because they have the same variables with common
+    types.
+    """
     found = set()
     for later, reading in enumerate(readings):
         steps = [step for step in reading if not components[step.component].negated]

@@ -1,5 +1,6 @@
-"""From a query to those of its readings (docs/semantics.md, "Readings"): queries without optional parts and without
-alternatives, which every engine can answer."""
+"""From a query to the queries of its readings (docs/semantics.md, "Readings"). These have no optional parts and no
+alternatives, so every engine can answer them.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +47,9 @@ _PER_READING = {
 
 
 def bounds(step: Step, position: int, strategy: Strategy, components: Sequence[Component]) -> list[Conjunct]:
-    """The bounds of `{m,n}` as conjuncts: a run that holds n events takes no more, and leaves with at least m."""
+    """The bounds of `{m,n}` as conjuncts: a run with n events takes no more, and a run leaves the component with at
+    least m.
+    """
     found: list[Bound] = []
     length = Length(position, type=INT)
     if step.least > 1:
@@ -62,14 +65,16 @@ def bounds(step: Step, position: int, strategy: Strategy, components: Sequence[C
 
 
 def linear(query: BoundQuery) -> tuple[BoundQuery, ...]:
-    """The query of each reading. It has the name, the window and the strategy of the whole query. A form of OUTPUT
-    chooses among the matches of all readings afterwards."""
+    """The query of each reading, with the name, window and strategy of the whole query. A form of OUTPUT is applied
+    later, to the matches of all readings.
+    """
     return tuple(_linear(query, _without_nested(query, reading)) for reading in query.readings)
 
 
 def _without_nested(query: BoundQuery, reading: Reading) -> Reading:
-    """A reading without its negated sequences, which are queries of their own. In the place of one at the end is a
-    component that no event fills, so that matches still end with their window."""
+    """A reading without its negated sequences, which are separate queries. A component that no event can fill replaces
+    one at the end of the pattern, so that matches still end with their window.
+    """
     kept = tuple(step for step in reading if query.components[step.component].nested is None)
     ordered = [step for step in reading if not query.components[step.component].across]
     if query.components[ordered[-1].component].nested is None:
@@ -123,7 +128,7 @@ def _component(component: Component, step: Step, place: int, places: Mapping[int
 
 
 def _returned(expression: Bound) -> Bound:
-    """The expression with null for an attribute that no type of its component has in this reading."""
+    """The expression with null in place of each attribute that no type of its component has in this reading."""
 
     def change(part: Bound) -> Bound | None:
         missing = isinstance(part, Attribute) and part.present_in == frozenset()
@@ -138,7 +143,7 @@ def _null(part: Bound) -> Bound:
 
 
 def _steps(query: BoundQuery, reading: Reading) -> Iterator[BoundStep]:
-    """The steps of contiguity(…) of a reading; its first event has none before it."""
+    """The steps of contiguity(…) in a reading. The first event has no step, because none comes before it."""
     places = {step.component: place for place, step in enumerate(reading)}
     first = next(place for component, place in places.items() if not query.components[component].negated)
     for step in query.steps:
@@ -167,8 +172,9 @@ _COUNTS = ("count", "count_distinct")
 
 
 class Moved:
-    """Expressions of a query as those of one of its readings: components have their places there, and absent ones are
-    null."""
+    """Rewrites expressions of a query for one of its readings: components get the positions of that reading, and absent
+    ones become null.
+    """
 
     def __init__(self, reading: Reading) -> None:
         self._places: Mapping[int, tuple[int, Step]] = {

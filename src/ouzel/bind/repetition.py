@@ -1,4 +1,4 @@
-"""Groups that are repeated, `SEQ(B b, C c){2,3}`, written out (docs/semantics.md, "Repeated groups")."""
+"""Writes out repeated groups such as `SEQ(B b, C c){2,3}` (docs/semantics.md, "Repeated groups")."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Part = Component | Group
 
 @dataclass(frozen=True, slots=True)
 class _Repeated:
-    """The variables of a repeated group, and how often it is written."""
+    """A repeated group: its variables, and how many copies are written."""
 
     names: frozenset[str]
     times: int
@@ -29,8 +29,9 @@ class _Repeated:
 
 
 def written_out(query: syntax.Query, components_max: int, source: Source) -> syntax.Query:
-    """The query without repeated groups: iteration k has the variable `b_k` for each variable `b` of the group. A
-    condition that names `b` holds for each iteration, and so does a step of contiguity(…)."""
+    """The query with repeated groups written out: for each variable `b` of the group, iteration k has the variable
+    `b_k`. A condition that names `b`, or a step of contiguity(…), applies to each iteration.
+    """
     repeated = [part for part in _parts(query.pattern.parts) if _is_repeated(part)]
     if not repeated:
         return query
@@ -59,7 +60,7 @@ def _is_repeated(part: Part) -> bool:
 
 
 def _check(pattern: syntax.Pattern, repeated: Sequence[Part], components_max: int, source: Source) -> None:
-    """Refuse nested groups, and more components than a pattern may have before they are written out."""
+    """Raise an error for nested groups, or if a pattern would have too many components once they are written out."""
 
     def count(part: Part) -> int:
         own = sum(count(one) for one in part.parts) * (part.most or 1) if isinstance(part, Group) else 1
@@ -102,7 +103,7 @@ def _of_part(part: Part, groups: list[_Repeated]) -> Part:
 
 
 def _name(component: Component) -> str | None:
-    """The variable of a component; a type that is written alone is its own variable."""
+    """The variable of a component. A type without a variable is its own variable."""
     if component.variable is None and len(component.types) == 1:
         return component.types[0].name
     return component.variable
@@ -124,7 +125,7 @@ def _component(component: Component, names: Mapping[str, str]) -> Component:
 
 
 def _names(variable: str, groups: Sequence[_Repeated]) -> list[str]:
-    """A variable as it is called in each iteration."""
+    """The names of a variable in each iteration."""
     for group in groups:
         if variable in group.names:
             return [names[variable] for names in group.iterations()]
@@ -132,7 +133,7 @@ def _names(variable: str, groups: Sequence[_Repeated]) -> list[str]:
 
 
 def _conditions(where: Expr, groups: Sequence[_Repeated]) -> Expr:
-    """Each condition that AND joins, once for each iteration of the groups whose variables it names."""
+    """The conditions that AND joins, each repeated for every iteration of the groups whose variables it names."""
     conditions = where.operands if isinstance(where, Logical) and where.operator == "AND" else (where,)
     found: list[Expr] = []
     for condition in conditions:
@@ -153,7 +154,7 @@ def _variables(node: Node) -> Iterator[str]:
 
 
 def _renamed(node: NodeT, names: Mapping[str, str]) -> NodeT:
-    """An expression with other variables."""
+    """An expression with other names for its variables."""
     changes: dict[str, Any] = {}
     for one in dataclasses.fields(node):
         value = getattr(node, one.name)

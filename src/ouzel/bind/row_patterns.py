@@ -1,8 +1,8 @@
-"""Row patterns: from the syntax of MATCH_RECOGNIZE to a bound pattern.
+"""Binds row patterns: from the syntax of MATCH_RECOGNIZE to a bound pattern.
 
-Expressions are bound as those of queries. A reference names the row that it reads: `LAST(v.x, 1)`, `PREV(x)` and a
-plain `x` are attributes of different *rows*, which have numbers. The row number 0 is the row itself: the one that is
-tested in DEFINE, the row of the output in MEASURES, each row in PARTITION BY and ORDER BY.
+Expressions are bound like those of queries. But a reference also names a *row*: `LAST(v.x, 1)`, `PREV(x)` and a plain
+`x` read different rows. Rows are numbered, and their numbers take the place of component numbers. Row 0 is the current
+row: the tested row in DEFINE, the row of the output in MEASURES, and each row in PARTITION BY and ORDER BY.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ MATCH_NUMBER = "match_number"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of the match, or at a distance from it.
+    """A row of the match, or a row at some distance from one.
 
-    The row of `variables` (None: of any) that comes `offset` after the first or before the last visible one, then
-    `shift` rows further in the partition. With `final` all rows of the match are visible, otherwise those up to the
-    row of the output.
+    Start from the first or the last visible row of `variables` (None: of any variable). Go `offset` such rows on after
+    the first, or back before the last. From there, go `shift` rows on in the partition. With `final` all rows of the
+    match are visible, otherwise only those up to the row of the output.
     """
 
     variables: frozenset[int] | None = None
@@ -86,13 +86,13 @@ class Row:
 
     @property
     def is_near(self) -> bool:
-        """Whether it is at a fixed distance from the row that is tested or written."""
+        """Whether the row is at a fixed distance from the current row."""
         return self.variables is None and not self.first and not self.offset and not self.final
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The visible rows of some variables (None: of all), over which an aggregate ranges."""
+    """The visible rows of some variables (None: of all variables), over which an aggregate ranges."""
 
     variables: frozenset[int] | None
     final: bool
@@ -110,7 +110,9 @@ class SortKey:
 
 @dataclass(frozen=True, slots=True)
 class BoundRowPattern:
-    """A checked row pattern. `rows` has the row, or the rows of an aggregate, that the number of a component means."""
+    """A checked row pattern. In its expressions, the number of a component is an index into `rows`, whose entries are a
+    row, or the rows of an aggregate.
+    """
 
     # As in a bound query: it reads the primary stream, and no query reads its results.
     sources: ClassVar[tuple[str, ...]] = ()
@@ -144,7 +146,7 @@ class BoundRowPattern:
 
     @property
     def is_by_time(self) -> bool:
-        """Whether the rows are in order of the time of the stream."""
+        """Whether the rows are ordered by the time of the stream."""
         first = self.order[0] if self.order else None
         return (
             first is not None
@@ -155,14 +157,14 @@ class BoundRowPattern:
 
     @property
     def tie_breaks(self) -> tuple[str, ...]:
-        """The columns that decide between rows that are equal in ORDER BY."""
+        """The columns that order rows which are equal in ORDER BY."""
         if self.output is row_syntax.Rows.ONE:
             return self.columns
         return (*self.columns, *sorted(set(self.catalog.common or ()) - set(self.columns)))
 
     @property
     def shifts(self) -> tuple[int, int]:
-        """How many rows before and after a match it reads, by PREV and NEXT."""
+        """(before, after): how many rows before and after a match PREV and NEXT read."""
         shifts = [row.shift for row in self.rows if isinstance(row, Row)]
         return -min(0, *shifts), max(0, *shifts)
 
@@ -184,8 +186,9 @@ def bind_row_pattern(
     steps_max: int = STEPS_MAX,
     time: str | None = None,
 ) -> BoundRowPattern:
-    """The row pattern over a table with the columns that all types of a catalog have. Raises QueryError with position
-    and hint."""
+    """The row pattern over a table with the columns that all types of a catalog have. Raises QueryError with a place in
+    the text and a hint.
+    """
     return _Binder(tree, Source(text), catalog, Parameters(dict(params or {})), name, steps_max, time).bound()
 
 
@@ -295,14 +298,14 @@ class _Binder:
             self.subsets[name] = frozenset(i for v in subset.variables for i in self.named(v, subset.span))
 
     def named(self, name: str, span: Span) -> frozenset[int]:
-        """The variables that a name means: one of the pattern, or those of a SUBSET."""
+        """The variables that a name means: one variable of the pattern, or those of a SUBSET."""
         found = self._variables_of(name)
         if found is None:
             raise self.source.mistake(f"there is no variable {quoted(name)}", span, self._known_variables(name))
         return found
 
     def _known_variables(self, name: str) -> str:
-        """A hint for a name that is no variable."""
+        """A hint for a name that is not a variable."""
         known = [node.name for node in _in_order(self.tree.pattern)] + [subset.name for subset in self.tree.subsets]
         return nearest(name, known) or f"the variables are {listed(sorted(set(known)), 'and')}"
 
@@ -315,7 +318,9 @@ class _Binder:
         return self._variables_of(name) is not None
 
     def column(self, names: tuple[str, ...], span: Span) -> tuple[tuple[str, ...], Type]:
-        """The column, or the field of a column, that a name means: in this case if there is one, else in any."""
+        """(path, type) of the column, or field of a column, that a name means. A name in the same case is preferred to
+        others.
+        """
         path = list(names)
         if self.catalog.open:
             self.read.add(path[0])
@@ -350,7 +355,7 @@ class _Binder:
         return tuple(path), found
 
     def row(self, row: Row | Rows) -> int:
-        """The number of a row."""
+        """The number of a row, which is added if it is new."""
         return self.rows.setdefault(row, len(self.rows))
 
     # ── Clauses ────────────────────────────────────────────────────────────────────────────────────
@@ -366,8 +371,9 @@ class _Binder:
         return tuple(found.values())
 
     def _time(self, order: tuple[SortKey, ...]) -> TimeDomain:
-        """What a duration is converted to: ticks of the first ORDER BY column if it has timestamps, else of the
-        stream."""
+        """The unit for durations: ticks of the first ORDER BY column if it has timestamps, otherwise ticks of the
+        stream.
+        """
         first = order[0].expression if order else None
         if first is not None and first.type.kind is Kind.TIMESTAMP:
             return TimeDomain(first.type, NANOSECONDS_OF_UNIT[first.type.unit or "us"])
@@ -437,7 +443,7 @@ class _Binder:
 
 
 def _in_order(pattern: row_syntax.Pattern) -> Iterator[row_syntax.Variable]:
-    """The variables of a pattern as they are written."""
+    """The variables of a pattern in the order of the text."""
     return (
         node
         for node in sorted(_parts(pattern), key=lambda node: node.span.start)
@@ -451,7 +457,7 @@ def _parts(pattern: row_syntax.Pattern) -> Iterator[row_syntax.Pattern]:
 
 @dataclass(frozen=True)
 class _RowExpressions(Expressions):
-    """Binds expressions over rows. `at` is the row that references mean, inside a navigation or an aggregate."""
+    """Binds expressions over rows. Inside a navigation or an aggregate, `at` is the row to which references refer."""
 
     binder: _Binder = field(kw_only=True)
     clause: str = field(kw_only=True)
@@ -497,7 +503,7 @@ class _RowExpressions(Expressions):
         return Attribute(row, names, type=kind, span=node.span)
 
     def _split(self, node: syntax.Reference) -> tuple[str | None, tuple[str, ...]]:
-        """The variable that a reference names, if any, and the column."""
+        """(variable, column path) of a reference. The variable is None if it names none."""
         first = node.names[0]
         if self._matches and self.binder.is_variable(first):
             is_column = len(node.names) == 1 and any(name.lower() == first.lower() for name in self.binder.columns)
@@ -506,15 +512,17 @@ class _RowExpressions(Expressions):
         return None, node.names
 
     def _last(self, variables: frozenset[int] | None, **fields: Any) -> Row:
-        """The last visible row of some variables. The row that is tested counts as one of the variable it is tested
-        for."""
+        """The last visible row of some variables. In DEFINE, the tested row counts as one of the variable for which it
+        is tested.
+        """
         if self.defined is not None and variables is not None and self.defined in variables:
             variables = None if not fields.get("first") and not fields.get("offset") else variables
         return Row(variables, **fields)
 
     def _one_variable(self, node: syntax.Call, written: str = "") -> frozenset[int] | None:
-        """The variables that a navigation or an aggregate is about: one name for all its references, or none. `written`
-        is the function that the text has."""
+        """The variables that all references inside a navigation or an aggregate name, which must be the same name or
+        none. `written` is the function's name in the text.
+        """
         found: dict[str | None, None] = {}
         for part in nodes(node):
             if isinstance(part, row_syntax.RowsOf):
@@ -577,7 +585,7 @@ class _RowExpressions(Expressions):
         return super()._call(node)
 
     def _as_text(self, node: syntax.Expr) -> Bound:
-        """An operand of ||: integers and booleans become text, as in SQL."""
+        """An operand of ||. Integers and booleans become text, as in SQL."""
         value = self.value(node)
         if value.type in (INT, BOOL):
             return Operation("cast", (value,), type=STRING, span=node.span)
@@ -595,7 +603,7 @@ class _RowExpressions(Expressions):
         return self._navigated(node, node, final, shift=0)
 
     def _shifted(self, node: syntax.Call) -> Bound:
-        """PREV and NEXT, around a value or directly around FIRST or LAST."""
+        """PREV and NEXT, of a value or directly of FIRST or LAST."""
         amount = self._offset(node, default=1)
         shift = -amount if node.function == "prev" else amount
         inner = node.arguments[0] if node.arguments else None
@@ -691,5 +699,5 @@ class _RowExpressions(Expressions):
 
 
 def _position(row: int) -> Intrinsic:
-    """The place of a row in its table; null where there is no such row."""
+    """The index of a row in its table; null if there is no such row."""
     return Intrinsic(row, EventField.END, type=INT)

@@ -1,4 +1,4 @@
-"""Event types from Python declarations, Arrow schemas and Spark schemas, and the catalog made of them."""
+"""Event types from Python declarations, Arrow schemas and Spark schemas, and the catalog that they form."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _decimal(precision: int, scale: int) -> Type:
 
 
 def parse_type(text: str, *, spark: bool = False) -> Type:
-    """The type for a name of Arrow or Spark. Spark's `timestamp` has a time zone, Arrow's has none.
+    """The type with a name from Arrow or Spark. Spark's `timestamp` has a time zone, and Arrow's has none.
 
     >>> parse_type("struct<city:string,zip:int>").fields[1][0], parse_type("timestamp[ns, tz=UTC]").zone
     ('zip', 'UTC')
@@ -166,7 +166,7 @@ def _bad_type(text: str) -> InputError:
 
 
 def _parsed_type(text: str, whole: str, spark: bool, depth: int) -> tuple[Type, str]:
-    """The type at the start of the text, and the rest of the text."""
+    """(type, rest): the type at the start of the text, and the text after it."""
     text = text.lstrip()
     if depth > _NESTED_MAX:
         raise _bad_type(whole)
@@ -230,8 +230,8 @@ def _after_brackets(text: str, whole: str) -> str:
 def attributes_of(schema: Any) -> dict[str, Type]:
     """The attributes of an event type, in column order.
 
-    Takes an Arrow schema, a Spark StructType, its `json()` or `simpleString()`, a mapping of names to types, or the
-    names alone.
+    Accepts an Arrow schema, a Spark StructType, its `json()` or `simpleString()`, a mapping of names to types, or only
+    names.
 
     >>> {name: str(kind) for name, kind in attributes_of({"tag_id": "string", "weight": "double"}).items()}
     {'tag_id': 'string', 'weight': 'double'}
@@ -306,10 +306,10 @@ def catalog_for(
 ) -> Catalog:
     """The catalog of a query's input.
 
-    `types` declares event types and their attributes. `schema` is the one table that all events come from; if `types`
-    is given too, the table must have the declared columns, and its column types are used. `tables` are separate tables
-    by event type; their columns declare the types. `time` is the time column, `time_unit` the tick of an integer time
-    column.
+    `types` declares event types and their attributes. `schema` is the schema of one table with all events. If `types`
+    is given too, that table must have the declared columns, and its column types are used. `tables` are separate tables
+    for each event type, whose columns declare the types. `time` is the time column, and `time_unit` the unit of an
+    integer time column.
 
     >>> catalog = catalog_for({"Shelf": {"tag_id": "string", "weight": "double"}, "Exit": {"tag_id": "string"}})
     >>> sorted(catalog.declared)
@@ -385,7 +385,7 @@ def time_domain(schemas: Iterable[Mapping[str, Type]], time: str | None, time_un
 
 
 def nanoseconds_of(time_unit: str) -> int:
-    """How many nanoseconds a unit of time has, by any of its names."""
+    """The number of nanoseconds in a unit of time, which may have any of its names."""
     unit = UNIT_OF_WORD.get(time_unit.lower(), time_unit)
     if unit not in NANOSECONDS_OF_UNIT:
         raise InputError(f"there is no unit of time {quoted(time_unit)}; units are {', '.join(NANOSECONDS_OF_UNIT)}")

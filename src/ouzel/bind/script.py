@@ -1,4 +1,4 @@
-"""Scripts: queries that read each other's results through INTO and FROM."""
+"""Binds scripts: queries that read each other's results with INTO and FROM."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def bind_script(
     *,
     streaming: bool = False,
 ) -> tuple[BoundQuery, ...]:
-    """Bind all queries of a script, ordered so that each stream comes before the queries that read it.
+    """Bind all queries of a script, in an order in which a query comes after those whose results it reads.
 
-    `catalog` is that of the primary stream, `input`. The columns of a derived stream declare its event type.
+    `catalog` describes the primary stream, `input`. The columns of a derived stream declare its event type.
 
     >>> from ouzel.lang import parse_script
     >>> text = '''pair: PATTERN SEQ(A a, B b) WHERE [id] WITHIN 5 RETURN Pair(a.id AS id) INTO pairs;
@@ -65,7 +65,7 @@ def bind_script(
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One of several queries that may read each other's results. `catalog` is that of the primary stream."""
+    """One of several queries that may read each other's results. `catalog` describes the primary stream."""
 
     tree: syntax.Query
     text: str
@@ -81,7 +81,7 @@ class Member:
 
 
 def bind_together(members: Sequence[Member], *, streaming: bool = False) -> tuple[BoundQuery, ...]:
-    """Bind queries from one or several texts, ordered so that each stream comes before its readers."""
+    """Bind queries from one or several texts, in an order in which a query comes after those whose results it reads."""
     producers = _producers(members)
     bound: dict[int, BoundQuery] = {}
     for number in _in_order(members, producers):
@@ -115,7 +115,7 @@ def _query_names(queries: Sequence[syntax.Query], source: Source) -> list[str]:
 
 
 def _producers(members: Sequence[Member]) -> dict[str, int]:
-    """The query that writes each derived stream."""
+    """For each derived stream, the number of the query that writes it."""
     producers: dict[str, int] = {}
     for number, member in enumerate(members):
         stream = member.tree.into
@@ -133,7 +133,9 @@ def _producers(members: Sequence[Member]) -> dict[str, int]:
 
 
 def _in_order(members: Sequence[Member], producers: Mapping[str, int]) -> list[int]:
-    """The numbers of the queries, each after those it reads from, otherwise in the order written."""
+    """The numbers of the queries in an order in which each comes after those that it reads; otherwise in the order of
+    the text.
+    """
     needs: list[set[int]] = []
     for member in members:
         for stream in member.tree.sources:
@@ -189,7 +191,7 @@ def _cycle(members: Sequence[Member], producers: Mapping[str, int], done: set[in
 
 
 def catalog_of_sources(primary: Catalog | None, feeding: Sequence[BoundQuery], member: Member) -> Catalog:
-    """The catalog of a query that reads `feeding`, and `primary` if given."""
+    """The catalog of a query that reads the results of `feeding` and, if it is given, the stream `primary`."""
     if not feeding:
         return member.catalog
     declared: dict[str, Mapping[str, Type]] = {}
@@ -228,8 +230,9 @@ def output_attributes(query: BoundQuery) -> dict[str, Type]:
 
 
 def _struct_of(component: Component, catalog: Catalog) -> Type:
-    """The event bound to a component as a struct, with the attributes of all its types; a list of them if it is a
-    component with +."""
+    """The type of a bound event as a struct with the attributes of all types of its component; for a Kleene component,
+    a list of them.
+    """
     if component.kleene:
         return list_type(_struct_of(replace(component, kleene=False), catalog))
     types = catalog.any_types if component.types is None else component.types

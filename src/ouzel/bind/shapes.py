@@ -1,10 +1,11 @@
-"""Queries that differ only in constants: the first is parsed and bound, the others copy it with their own constants.
+"""Queries that differ only in constants: the first one is parsed and bound, and the others are copies of it with their
+own constants.
 
 The *shape* of a text is the text without its plain numbers and strings. Texts of one shape have the same syntax tree,
-except for these literals and for positions, which shift with the lengths of the literals. They also have the same bound
-query if their literals are only compared with other values. The binder looks at the type of such a constant, and at
-whether two constants are equal; so one form is kept for each way in which literals are equal. In all other cases, and
-for every text with a mistake, the text itself is parsed and bound.
+except for these literals and for positions, which depend on the lengths of the literals. They also have the same bound
+query if their literals are only compared with other values. Binding depends on the types of such literals and on which
+of them are equal. So there is one form for each way in which literals can be equal. In all other cases, and for every
+text with a mistake, the text itself is parsed and bound.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ Value = int | Decimal | str
 
 @dataclass(slots=True)
 class _Form:
-    """A bound query with free constants to fill in. None: queries of this form must be bound one by one."""
+    """A bound query in which constants can be filled in. If it is None, queries of this form must be bound one by
+    one.
+    """
 
     catalog: Catalog
     bound: BoundQuery | None = None
@@ -80,7 +83,7 @@ class _Shape:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A query made from the first one of its shape, with its own literals."""
+    """A query made from the first query of its shape, with its own literals."""
 
     tree: syntax.Query
     shape: _Shape
@@ -95,7 +98,8 @@ _known: dict[tuple[Any, ...], _Shape] = {}
 
 
 def parsed(text: str) -> tuple[syntax.Query, Filled | None]:
-    """The tree of a query, as `parse` returns it, and what `bound` needs if the tree was filled in.
+    """(tree, filled): the tree of a query, as `parse` returns it; and, if the tree was made from another one, what
+    `bound` needs.
 
     >>> [parsed(f"PATTERN A a WHERE a.x > {limit} WITHIN 5")[0].where.right.value for limit in (1, 20)]
     [1, 20]
@@ -127,7 +131,7 @@ def _value(found: re.Match[str]) -> Value:
 def _learn(
     key: tuple[str, ...], text: str, tree: syntax.Query, found: list[re.Match[str]], values: tuple[Value, ...]
 ) -> None:
-    """Remember the first text of a shape."""
+    """Store the first text of a shape."""
     at = {(node.span.start, node.span.end): node for node in nodes(tree) if isinstance(node, syntax.Literal)}
     literals = [at.get(one.span()) for one in found]
     fixed = tuple(
@@ -147,7 +151,7 @@ def _learn(
 
 
 def _free(where: syntax.Expr | None, numbers: Mapping[int, int]) -> tuple[int, ...]:
-    """The literals of WHERE that are compared, if WHERE has no other values."""
+    """The literals in WHERE that are compared with other values, if WHERE has no other literals."""
     if where is None:
         return ()
     compared: set[int] = set()
@@ -178,7 +182,7 @@ def _filled(shape: _Shape, spans: list[Span], values: tuple[Value, ...]) -> tupl
 
 
 class _Moves(dict[Span, Span]):
-    """Maps spans of the first text to another text."""
+    """Maps positions in the first text to positions in another text."""
 
     def __init__(self, starts: list[int], by: list[int]) -> None:
         self._starts, self._by = starts, by
@@ -195,7 +199,7 @@ _names: dict[type, tuple[str, ...] | None] = {}
 
 
 def _names_of(kind: type) -> tuple[str, ...] | None:
-    """The fields of a node; None for values that do not change."""
+    """The fields of a node; None for values that are the same in every text."""
     if kind not in _names:
         walked = is_dataclass(kind) and issubclass(kind, _PARTS)
         _names[kind] = tuple(one.name for one in fields(kind)) if walked else None
@@ -207,9 +211,9 @@ _Make = Callable[[Mapping[Span, Span], Sequence[Value]], Any]
 
 
 def _maker(part: Any, first: int, slot: Callable[[Any], _Make | None]) -> _Make | None:
-    """Returns a function that makes a tree (syntax or bound) for another text; None if the tree is the same there.
+    """A function that makes a tree (syntax or bound) for another text; None if the tree is the same there.
 
-    `first` is the position of the first literal; `slot` gives the maker of a node that is filled in.
+    `first` is the position of the first literal. `slot` returns the function that makes a node with a literal.
     """
     kind = part.__class__
     if kind is Span:
@@ -237,7 +241,9 @@ def _maker(part: Any, first: int, slot: Callable[[Any], _Make | None]) -> _Make 
 
 
 def _tree_maker(tree: syntax.Query, first: int, literals: Mapping[int, int]) -> _Make:
-    """`literals` are the numbers of the literals that are filled in, by position."""
+    """A function that makes the syntax tree for another text. `literals` maps positions to the numbers of the literals
+    to fill in.
+    """
 
     def slot(node: Any) -> _Make | None:
         number = literals.get(node.span.start) if node.__class__ is syntax.Literal else None
@@ -252,13 +258,13 @@ def _tree_maker(tree: syntax.Query, first: int, literals: Mapping[int, int]) -> 
 
 
 def is_right(filled: Filled, catalog: Catalog) -> bool:
-    """Whether the query is known to bind to a catalog."""
+    """Whether it is known that the query binds to a catalog without an error."""
     form = _form_of(filled, catalog, False)
     return form is not None and form.bound is not None
 
 
 def bound(filled: Filled, text: str, catalog: Catalog, *, name: str, streaming: bool) -> BoundQuery | None:
-    """The query as `bind` returns it; None if it must be bound by itself."""
+    """The query as `bind` returns it; None if it must be bound from its own text."""
     form = _form_of(filled, catalog, streaming)
     if form is None or form.bound is None:
         return None
@@ -290,7 +296,7 @@ def _form_of(filled: Filled, catalog: Catalog, streaming: bool) -> _Form | None:
 
 
 def _equalities(values: list[Value]) -> tuple[int, ...] | None:
-    """For each literal the first equal one; None if two equal numbers are written differently."""
+    """For each literal, the first literal that equals it; None if two equal numbers are written differently."""
     first: dict[Any, int] = {}
     for number, value in enumerate(values):
         known = first.setdefault(value, number)
@@ -300,7 +306,9 @@ def _equalities(values: list[Value]) -> tuple[int, ...] | None:
 
 
 def _form(filled: Filled, catalog: Catalog, streaming: bool, equal: tuple[int, ...]) -> _Form:
-    """Bind the first tree of a shape with stand-ins for its free literals, and find the stand-ins again by value."""
+    """The form of a shape: its first tree is bound with a unique stand-in for each literal, and the stand-ins are then
+    found by value.
+    """
     shape, values = filled.shape, filled.values
     given = list(values)
     numbers: dict[Any, int] = {}
@@ -344,7 +352,7 @@ class _Still(dict[Span, Span]):
 
 
 def _stand_in(value: Value, number: int) -> Value:
-    """A value of the same type that no query contains; `number` makes it unique."""
+    """A value of the same type that occurs in no query. `number` makes it unique."""
     if isinstance(value, str):
         return f"\ufdd0 {number}"
     if isinstance(value, int):

@@ -1,17 +1,16 @@
-"""The types of expressions: which operands fit together, their conversions, and the type of the result.
+"""The types of expressions: which operands fit together, how they are converted, and the type of the result.
 
 The rules:
 
-- Integers are int64, `/` is always double, an integer combined with a double becomes a double.
-- A number with a point or exponent is a double, but combined with a decimal it is the decimal of its digits.
-- Decimals follow Spark's rules for precision and scale, with 18 digits in place of 38: the scale is kept, and a value
-  that needs more digits is null, like every overflow. An integer that is added to a decimal must fit into 18 digits at
-  that scale. Comparisons are exact at all scales.
-- Timestamps and durations compare in the finer unit of the two. `timestamp - timestamp` is a duration, in the time
-  column's unit or in the timestamps' own if that is finer; timestamp ± integer counts ticks of that unit.
-- Durations are added and subtracted, times an integer they are durations, divided by each other doubles.
-- A written duration has no unit until it is combined. Beside integers it becomes ticks: of the dates or times that
-  they count, otherwise of the time column.
+- Integers are int64. `/` always gives a double. An integer combined with a double becomes a double. - A number with a
+point or exponent is a double. Combined with a decimal, it is the decimal with the same digits. - Decimals follow
+Spark's rules for precision and scale, with 18 digits in place of 38. The scale is kept, and a value that needs more
+digits is null, like every overflow. An integer that is added to a decimal must fit into 18 digits at that scale.
+Comparisons are exact at all scales. - Timestamps and durations are compared in the finer of their two units. `timestamp
+- timestamp` is a duration in the unit of the time column, or of the timestamps if that is finer. timestamp ± integer
+counts ticks of that unit. - Durations can be added and subtracted. Duration times integer is a duration, and duration
+divided by duration is a double. - A duration in the text has no unit of ticks until it is combined. Combined with
+integers, it becomes ticks: of the dates or times whose ticks these integers count, otherwise of the time column.
 """
 
 from __future__ import annotations
@@ -65,12 +64,12 @@ def described(kind: Type) -> str:
 
 
 def is_open_number(expression: Bound) -> bool:
-    """A number with a point. The other operand decides whether it is a double or a decimal."""
+    """Whether the other operand still decides if a number with a point is a double or a decimal."""
     return isinstance(expression, Constant) and expression.type == FLOAT and isinstance(expression.value, Decimal)
 
 
 def as_double(expression: Bound) -> Bound:
-    """The expression with its type decided: no other operand makes an open number a decimal."""
+    """The expression with its type decided: a number with a point is now a double."""
     if isinstance(expression, Constant) and is_open_number(expression):
         assert isinstance(expression.value, Decimal)
         return replace(expression, value=float(expression.value))
@@ -84,7 +83,7 @@ def operation(operator: str, operands: Sequence[Bound], result: Type, span: Span
 
 
 def common_type(left: Type, right: Type) -> Type | None:
-    """The type in which both can be compared or be in one column; None if there is none.
+    """The type in which values of both types can be compared or be in one column; None if there is none.
 
     >>> str(common_type(Type(Kind.DECIMAL, 5, 2), INT))
     'decimal(18,2)'
@@ -118,7 +117,7 @@ def _as_decimal(kind: Type) -> Type:
 
 
 def _whole_digits(operand: Bound) -> int:
-    """How many digits a number may have before its point."""
+    """The largest number of digits that a number may have before its point."""
     if isinstance(operand, Constant) and isinstance(operand.value, int | Decimal):
         return max(0, Decimal(operand.value).adjusted() + 1) if operand.value else 0
     if operand.type.kind is Kind.INT:
@@ -134,7 +133,7 @@ def _wider_decimal(left: Type, right: Type) -> Type:
 
 @dataclass(frozen=True, slots=True)
 class Typing:
-    """Typing within one query: `time` says what a tick is, which an option may have set."""
+    """Typing in one query. `time` gives the unit of ticks, which may come from an option."""
 
     source: Source
     time: TimeDomain
@@ -143,7 +142,7 @@ class Typing:
     # ── Conversion ─────────────────────────────────────────────────────────────────────────────────
 
     def converted(self, expression: Bound, target: Type) -> Bound:
-        """The expression in the target type: a constant is converted here, anything else by a cast."""
+        """The expression in the target type. A constant is converted at once, and anything else by a cast."""
         have = expression.type
         if is_open_number(expression):
             assert isinstance(expression, Constant) and isinstance(expression.value, Decimal)
@@ -164,7 +163,7 @@ class Typing:
         return Operation("cast", (expression,), type=target, span=expression.span)
 
     def unified(self, operands: Sequence[Bound], span: Span, doing: str) -> list[Bound]:
-        """The operands in their common type, or an error: `doing` is "compare" or "combine"."""
+        """The operands in their common type. If there is none, raises an error; `doing` is "compare" or "combine"."""
         operands = self._durations_as_ticks(operands)
         target = NULL
         for operand in self._in_order_of_certainty(operands):
@@ -193,7 +192,7 @@ class Typing:
         return sorted(operands, key=lambda operand: 2 * is_open_number(operand) + isinstance(operand, Constant))
 
     def _type_beside(self, operand: Bound, other: Type) -> Type:
-        """A literal's type beside an operand of another type."""
+        """The type that a literal has when it is combined with an operand of type `other`."""
         if not isinstance(operand, Constant) or other.kind is not Kind.DECIMAL:
             return operand.type
         if is_open_number(operand) or (operand.type == INT and isinstance(operand.value, int)):
@@ -216,7 +215,9 @@ class Typing:
     # ── Durations and ticks ────────────────────────────────────────────────────────────────────────
 
     def ticks(self, duration: Constant, tick_ns: int | None) -> Bound:
-        """A duration as ticks of `tick_ns`, by default of the time column; unchanged while the tick is not known."""
+        """A duration in ticks of `tick_ns` nanoseconds, by default of the time column. It stays as it is while the tick
+        is not known.
+        """
         assert isinstance(duration.value, int)
         tick_ns = self.time.tick_ns if tick_ns is None else tick_ns
         if tick_ns is None:
@@ -243,7 +244,7 @@ class Typing:
         return replace(duration, value=ticks, type=INT)
 
     def lone(self, expression: Bound) -> Bound:
-        """An expression without a neighbour: its type is now final."""
+        """An expression that is not combined with another operand, so that its type is final."""
         if isinstance(expression, Constant) and expression.type == DURATION:
             if self.time.type.kind is Kind.TIMESTAMP:
                 return self.converted(expression, duration_type(self.time.type.unit))
@@ -251,7 +252,7 @@ class Typing:
         return as_double(expression)
 
     def tick_ns_of(self, expression: Bound) -> int | None:
-        """The length of the ticks that an integer expression counts, if its parts show it."""
+        """The length of the ticks that an integer expression counts; None if its parts do not show it."""
         match expression:
             # DUR of the algebra.
             case Operation(operator="-", operands=(left, right)) if left.type.kind is right.type.kind is Kind.TIMESTAMP:
@@ -282,7 +283,7 @@ class Typing:
     # ── Comparison ─────────────────────────────────────────────────────────────────────────────────
 
     def comparison(self, operator: str, operands: Sequence[Bound], span: Span) -> Operation:
-        """`= != < <= > >=` over two operands, `in` over two or more."""
+        """A comparison: `= != < <= > >=` of two operands, or `in` of two or more."""
         for operand in operands:
             self.check_comparable(operand.type, operand.span)
         given = self._durations_as_ticks(operands)
@@ -300,7 +301,8 @@ class Typing:
 
     def _saturated(self, operand: Bound, scale: int) -> Bound:
         """A number as a decimal of a finer scale, for comparisons only. A value that needs more than 18 digits at that
-        scale becomes the first number that does; it compares correctly with every decimal of that scale."""
+        scale becomes the first number that does, which compares correctly with every decimal of that scale.
+        """
         if operand.type.kind is Kind.NULL or _whole_digits(operand) + scale <= DECIMAL_DIGITS_MAX:
             return self.converted(operand, Type(Kind.DECIMAL, precision=DECIMAL_DIGITS_MAX, scale=scale))
         target = Type(Kind.DECIMAL, precision=DECIMAL_DIGITS_MAX + 1, scale=scale)
@@ -342,7 +344,7 @@ class Typing:
         return operation("negate", [operand], operand.type, span)
 
     def arithmetic(self, operator: str, left: Bound, right: Bound, span: Span) -> Bound:
-        """`+ - * / %`."""
+        """An arithmetic operation: `+ - * / %`."""
         kinds = left.type.kind, right.type.kind
         for operand in (left, right):
             if operand.type.kind in WHOLE | {Kind.BOOL, Kind.STRING, Kind.BINARY}:
@@ -368,7 +370,7 @@ class Typing:
         return operation(operator, [left, right], self._result(operator, left.type, right.type, span), span)
 
     def _factors(self, left: Bound, right: Bound) -> tuple[Bound, Bound]:
-        """The operands of a product with a decimal: both decimals, each at its own scale, or both doubles."""
+        """The operands of a product with a decimal: as decimals, each with its own scale, or both as doubles."""
         self.check_digits([left, right])
         types = self._type_beside(left, right.type), self._type_beside(right, left.type)
         if FLOAT in types:
@@ -392,7 +394,7 @@ class Typing:
         return Type(Kind.DECIMAL, precision=max(1, scale, min(DECIMAL_DIGITS_MAX, precision)), scale=scale)
 
     def _with_time(self, operator: str, left: Bound, right: Bound, span: Span) -> Bound:
-        """At least one operand is a date or timestamp; no operand is a duration."""
+        """An operation with at least one date or timestamp, and without a duration."""
         kinds = left.type.kind, right.type.kind
         temporal = (Kind.TIMESTAMP, Kind.DATE)
         if operator == "-" and kinds[0] in temporal and kinds[1] in temporal:
@@ -425,7 +427,9 @@ class Typing:
         )
 
     def _of_durations(self, operator: str, left: Bound, right: Bound, span: Span) -> Bound:
-        """At least one operand is a duration with a unit; the other one is neither a time nor a written duration."""
+        """An operation with at least one duration that has a unit. The other operand is neither a time nor a duration
+        in the text.
+        """
         kinds = left.type.kind, right.type.kind
         if kinds == (Kind.UNKNOWN, Kind.DURATION) or kinds == (Kind.DURATION, Kind.UNKNOWN):
             return operation(operator, [left, right], UNKNOWN, span)
@@ -443,7 +447,7 @@ class Typing:
         )
 
     def _with_written_duration(self, operator: str, left: Bound, right: Bound, span: Span) -> Bound:
-        """At least one operand is a duration as written, a constant without a unit of ticks."""
+        """An operation with at least one duration from the text, which is a constant without a unit of ticks."""
         swapped = left.type == DURATION and right.type != DURATION
         other, duration = (right, left) if swapped else (left, right)
         assert isinstance(duration, Constant) and isinstance(duration.value, int)
@@ -471,7 +475,7 @@ class Typing:
 
 
 def _at_scale(value: Decimal, target: Type) -> Decimal | None:
-    """The value with exactly the target's digits after the point; None if it does not fit."""
+    """The value with exactly as many digits after the point as the target type; None if it does not fit."""
     exact = decimal_type(value)
     fits = value == 0 or (exact is not None and exact.precision - exact.scale + target.scale <= DECIMAL_DIGITS_MAX)
     return value.quantize(Decimal((0, (1,), -target.scale)), context=_EXACT) if fits else None

@@ -1,4 +1,6 @@
-"""The application: its commands in the order in which a new user meets them, and those of them that read no stream."""
+"""The application: all commands, in the order in which a new user meets them, and the implementation of the commands
+that read no stream.
+"""
 
 from __future__ import annotations
 
@@ -186,8 +188,9 @@ def _show_changes(console: Console, file: QueryFile, formatted: str) -> None:
 
 
 def format_file(text: str) -> str:
-    """The text in its standard form. Comments between queries are kept; a comment inside a query is an error, so that
-    none is lost."""
+    """The text in its standard form. Comments between queries are kept. A comment inside a query is an error, so that
+    no comment is lost.
+    """
     if is_stream(text):
         statements: Sequence[Any] = (lang.parse_stream(text),)
         write: Callable[[Any], str] = lang.format_stream
@@ -214,7 +217,7 @@ def format_file(text: str) -> str:
 
 
 def summary(query: syntax.Query) -> str:
-    """A query in one line: its pattern and window.
+    """A query on one line: its pattern and window.
 
     >>> summary(lang.parse("PATTERN SEQ(Shelf a, Exit b) WHERE a.id = b.id WITHIN 12 hours"))
     'PATTERN SEQ(Shelf a, Exit b) WITHIN 12 h'
@@ -224,7 +227,7 @@ def summary(query: syntax.Query) -> str:
 
 
 def comments_in(text: str, start: int, end: int) -> list[tuple[int, int]]:
-    """The offsets of comments in text[start:end]; text in strings and quoted names is not a comment.
+    """The offsets of comments in text[start:end]. Text in strings and in quoted names is not a comment.
 
     >>> comments_in("a -- b\\n'--' /* c */", 0, 19)
     [(2, 6), (12, 19)]
@@ -250,7 +253,7 @@ def comments_in(text: str, start: int, end: int) -> list[tuple[int, int]]:
 
 
 def _comments_between(text: str, start: int, end: int) -> tuple[str, list[str]]:
-    """The comment after the previous query, on its last line, and then the comments of the next query."""
+    """(comment after the previous query on its last line, comments of the next query)."""
     behind, before = "", []
     for first, last in comments_in(text, start, end):
         comment = text[first:last].rstrip()
@@ -341,7 +344,7 @@ def plot_command(
 
 
 def events_of(given: list[str]) -> Any:
-    """All events of the inputs, as one table or as one per event type."""
+    """All events of the inputs, as one table or as one table for each event type."""
     whole = read_tables(find_sources(given))
     return whole.get(None, whole)
 

@@ -1,4 +1,4 @@
-"""What all commands share: consoles, errors and warnings."""
+"""Code that all commands share: consoles, errors and warnings."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ class PipedConsole(Console):
 
 
 def out(*, stderr: bool = False) -> Console:
-    """A console on the streams of this run. rich drops colours if NO_COLOR is set or the output is not a terminal.
-    Highlighting and wrapping are off, because they would change what is printed."""
+    """A console for standard output or standard error. rich prints no colours if NO_COLOR is set, or if the output is
+    not a terminal. Highlighting and wrapping are off, because they would change what is printed.
+    """
     return PipedConsole(stderr=stderr, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
 def complain(error: OuzelError, name: str | None = None) -> None:
-    """Print an error of the user as one message."""
+    """Print an error that a user can correct, as one message."""
     where = f"  {name}\n" if name else "  "
     out(stderr=True).print(Text.assemble(("error", "bold red"), f"{where}{error.render(options=True)}"))
 
@@ -46,13 +47,13 @@ def caution(text: str) -> None:
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-    """Print a warning of ours as a sentence, without the line of code; drop the warnings of other libraries."""
+    """Print a warning of Ouzel as a sentence, without the line of code. Drop warnings of other libraries."""
     if category.__module__ == OuzelError.__module__:
         caution(str(message))
 
 
 def exit_on_closed_pipe(command: Command) -> Command:
-    """Exit with 141 if the reader of the output, such as `head`, has closed the pipe; typer would exit with 1."""
+    """Exit with 141 if the reader of the output, such as `head`, has closed the pipe. typer would exit with 1."""
 
     @functools.wraps(command)
     def run(*arguments: Any, **options: Any) -> Any:
@@ -73,7 +74,7 @@ def _leave() -> None:
 
 
 def report_errors(command: Command) -> Command:
-    """End every error that a user can cause with one message and exit code 1, without a traceback."""
+    """Turn every error that a user can cause into one message and exit code 1, without a traceback."""
 
     @functools.wraps(command)
     def run(*arguments: Any, **options: Any) -> Any:

@@ -1,6 +1,7 @@
 """Options and arguments that several commands share: the query, its parameters, and the meaning of columns.
 
-A command names a group of options by the type of a parameter; `takes_groups` turns the fields into options.
+A command has a parameter whose type is a group of options. `takes_groups` turns the fields of the group into
+options.
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ class QueryOptions:
         return dict(map(named_value, self.param or []))
 
     def queries(self, given: str) -> dict[str, Any]:
-        """The queries of a file, a text or the standard input, by name."""
+        """The queries from a file, from a text or from standard input, by name."""
         return self.queries_of(QueryFile.read(given).text)
 
     def queries_of(self, text: str) -> dict[str, Any]:
-        """The queries of a text, or the expression of the algebra that it is, by name."""
+        """The queries of a text, by name. The text may also be an expression of the algebra."""
         declared, params = _declared(self.types), self.params
         if is_stream(text):
             return {"query": checked_expression(text, declared, params)}
@@ -68,16 +69,16 @@ class QueryOptions:
 
 @dataclasses.dataclass(frozen=True)
 class OneQueryOptions(QueryOptions):
-    """The options of one query, which may be part of a script."""
+    """The options of one query, which may be in a script."""
 
     name: Annotated[str | None, typer.Option("--query", help="Which query of a script.")] = None
 
     def one(self, given: str) -> Any:
-        """The only query, or the named one of a script, in a file or a text."""
+        """The only query in a file or a text; in a script, the one that is named."""
         return self.one_of(QueryFile.read(given).text)
 
     def one_of(self, text: str) -> Any:
-        """The only query of a text, or the named one."""
+        """The only query of a text; in a script, the one that is named."""
         found = self.queries_of(text)
         if self.name is None and len(found) == 1:
             return next(iter(found.values()))
@@ -89,7 +90,7 @@ class OneQueryOptions(QueryOptions):
 
 @dataclasses.dataclass(frozen=True)
 class ColumnOptions:
-    """What the columns of the events mean."""
+    """The meaning of the columns of events."""
 
     time: Annotated[str, typer.Option("--time", help="The column with the time.")] = "ts"
     type: Annotated[str, typer.Option("--type", help="The column with the event type.")] = "type"
@@ -105,7 +106,7 @@ class ColumnOptions:
     ] = None
 
     def as_arguments(self) -> dict[str, Any]:
-        """As arguments of `ouzel.match`."""
+        """The options as arguments of `ouzel.match`."""
         type = None if self.no_type else self.type
         order = "arrival" if self.by_arrival else tuple(self.order or ())
         if self.by_arrival and self.order:
@@ -115,7 +116,7 @@ class ColumnOptions:
 
 @dataclasses.dataclass(frozen=True)
 class RunOptions(ColumnOptions):
-    """What the columns of the events mean, and what the stream loses."""
+    """The meaning of the columns of events, and what the stream loses."""
 
     model: Annotated[
         Path | None,
@@ -128,7 +129,7 @@ class RunOptions(ColumnOptions):
 
 
 def takes_groups(command: Command) -> Command:
-    """Show the fields of a command's option groups to typer as options of the command."""
+    """Turn the fields of a command's option groups into options for typer."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
     seen: list[inspect.Parameter] = []
@@ -156,7 +157,9 @@ def takes_groups(command: Command) -> Command:
 
 
 def named_value(text: str) -> tuple[str, Any]:
-    """`limit=3` is the number 3; `name=John` and `name="3"` are strings. A value that is valid JSON is read as JSON."""
+    """(name, value): `limit=3` is the number 3; `name=John` and `name="3"` are strings. A value that is valid JSON is
+    read as JSON.
+    """
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise typer.BadParameter(f"this must be NAME=VALUE, got {text!r}")
@@ -182,19 +185,19 @@ def _declared(path: Path | None) -> dict[str, Any] | None:
 
 
 class FileError(OuzelError):
-    """A file cannot be read, or cannot be rewritten without loss."""
+    """Raised if a file cannot be read, or cannot be rewritten without loss."""
 
 
 @dataclasses.dataclass(frozen=True)
 class QueryFile:
-    """The text of a file or of the standard input, with the name that messages use for it."""
+    """The text of a file or of standard input, with the name that messages use for it."""
 
     name: str
     text: str
 
     @classmethod
     def read(cls, path: str) -> QueryFile:
-        """The file of that name, the standard input for -, or the text itself if it cannot be a name."""
+        """The file with this name; standard input for -; the text itself if it cannot be the name of a file."""
         if path == STANDARD_INPUT:
             return cls("standard input", sys.stdin.read())
         if is_text(path):
@@ -224,14 +227,14 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_picture(path: Path, picture: str) -> None:
-    """Write an SVG picture to a file; refuse a name with the suffix of another format."""
+    """Write an SVG picture to a file. Raises an error if the file name has the suffix of another format."""
     if path.suffix.lower() in (".png", ".jpg", ".jpeg", ".gif", ".pdf", ".webp"):
         raise FileError(f"the picture must be SVG, got '{path}'; call it '{path.with_suffix('.svg')}'")
     write_text(path, picture + "\n")
 
 
 def is_text(given: str) -> bool:
-    """Whether this is a query rather than the name of a file: it has blanks, and there is no such file.
+    """Whether this is a query and not the name of a file: it contains spaces, and no such file exists.
 
     >>> is_text("PATTERN SEQ(A a, B b)"), is_text("theft.query")
     (True, False)

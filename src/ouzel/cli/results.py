@@ -1,5 +1,6 @@
-"""Where matches go: a table for people, JSON Lines, CSV, Parquet or Arrow. A file is written completely or not at
-all."""
+"""The formats of matches: a table for people, JSON Lines, CSV, Parquet or Arrow. A file is written completely or not at
+all.
+"""
 
 from __future__ import annotations
 
@@ -53,9 +54,9 @@ _FORMAT_OF_SUFFIX = {
 
 
 class Results:
-    """The answers of one run, written query by query as they come.
+    """The answers of one run, written as they come, separately for each query.
 
-    Files are written under a temporary name and renamed at the end; an error or Ctrl-C removes them.
+    Files are written under a temporary name, and renamed at the end. After an error or Ctrl-C they are removed.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class Results:
         return self
 
     def write(self, answers: Mapping[str, pa.Table]) -> None:
-        """More rows of some queries, up to the limit of each."""
+        """Write more rows of some queries, up to the limit of each."""
         for name, table in answers.items():
             if self._limit is not None:
                 table = table.slice(0, self._limit - self.rows[name])
@@ -170,15 +171,15 @@ def _format(output: Path | None, chosen: Format | None) -> Format:
 class _Writer(ABC):
     @abstractmethod
     def write(self, table: pa.Table) -> None:
-        """Take the next matches."""
+        """Write more matches."""
 
     @abstractmethod
     def close(self, *, complete: bool) -> None:
-        """Rename the output to its final name, or discard it if it is not complete."""
+        """Rename the output to its final name, or remove it if it is not complete."""
 
 
 class _TableWriter(_Writer):
-    """Rows for people, printed at the end, when the widths are known; a terminal gets only the first rows."""
+    """A table for people, printed at the end, when the widths are known. A terminal gets only the first rows."""
 
     def __init__(self, console: Console, title: str | None, limit: int | None, *opened: IO[Any]) -> None:
         self._console, self._title, self._limit, self._opened = console, title, limit, opened
@@ -268,7 +269,9 @@ def _has_no_csv(kind: pa.DataType) -> bool:
 
 
 def _flat(table: pa.Table) -> pa.Table:
-    """Structs and lists as JSON, because CSV has neither. Durations as text: Arrow would write their ticks."""
+    """A table for CSV: structs and lists become JSON, because CSV has neither. Durations become text, because Arrow
+    would write their ticks.
+    """
     columns = [
         pa.array([None if value is None else _csv_text(value) for value in column.to_pylist()], pa.string())
         if _has_no_csv(column.type)
@@ -308,7 +311,7 @@ def _jsonable(value: Any) -> Any:
 
 
 def cell(value: Any) -> str:
-    """A value as people read it.
+    """A value as text for people.
 
     >>> cell({"ts": 1, "tag": None}), cell([{"ts": 1}, {"ts": 2}])
     ('ts=1', '[ts=1; ts=2]')
@@ -323,7 +326,9 @@ def cell(value: Any) -> str:
 
 
 def what_comes_out(queries: dict[str, Any]) -> str:
-    """A row of an aggregate, or of OUTPUT COMPRESSED, represents many matches."""
+    """The word for the rows of these queries. A row of an aggregate, or of OUTPUT COMPRESSED, represents many
+    matches.
+    """
     trees = [query.tree for query in queries.values() if isinstance(query, ouzel.Query)]
     many = (
         tree.aggregates or (tree.output is not None and tree.output.form is OutputForm.COMPRESSED) for tree in trees

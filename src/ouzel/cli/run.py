@@ -1,4 +1,4 @@
-"""`ouzel run`: queries over finite inputs, with a progress bar, on this machine or on Spark."""
+"""`ouzel run`: queries over finite inputs with a progress bar, on this machine or on Spark."""
 
 from __future__ import annotations
 
@@ -245,14 +245,14 @@ def _run_statement(
 
 
 def _on_spark(job: Job) -> Ran:
-    """Answer by a Spark batch job, in order of time."""
+    """Run a job as a Spark batch. The answers are in order of time."""
     with _spark(job.sources) as spark:
         return _answered(spark, job)
 
 
 @contextmanager
 def _spark(sources: list[Source]) -> Iterator[Any]:
-    """A session that can read these files."""
+    """A Spark session that can read these files."""
     for source in sources:
         if source.kind not in READABLE_ON_SPARK:
             raise InputError(f"Spark cannot read '{source.path}'; give Parquet, CSV or JSON Lines")
@@ -299,6 +299,6 @@ def _frame(spark: Any, sources: list[Source]) -> Any:
 
 
 def _in_order(answer: pa.Table) -> pa.Table:
-    """In order of completion. A row of an aggregate has no start."""
+    """An answer in order of completion. A row of an aggregate has no start."""
     keys = [name for name in ("end", "start") if name in answer.column_names]
     return answer.sort_by([(name, "ascending") for name in keys])

@@ -1,4 +1,4 @@
-"""Finite inputs: files, folders and globs, read in pieces so that a large one is never held as a whole."""
+"""Finite inputs: files, folders and globs, read in pieces so that a large file is never completely in memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NAMED = re.compile(r"([A-Za-z_][\w-]*)=(.+)", re.DOTALL)
 
 @dataclass
 class Source:
-    """One file. `event_type` is the type of all its events if the input was given as TYPE=PATH."""
+    """One file. If the input was given as TYPE=PATH, `event_type` is the type of all its events."""
 
     path: Path
     kind: str
@@ -39,7 +39,7 @@ class Source:
         return self._table().schema
 
     def batches(self, columns: list[str] | None = None) -> Iterator[pa.Table]:
-        """The file in pieces."""
+        """The rows of the file, in pieces."""
         if self.kind not in _COLUMNAR:
             table = self._table().select(columns) if columns else self._table()
             for first in range(0, table.num_rows, BATCH_ROWS):
@@ -52,7 +52,7 @@ class Source:
                 yield pa.Table.from_batches([batch])
 
     def _table(self) -> pa.Table:
-        """Text must be read completely to know its types; it is kept, so that it is read once."""
+        """A file of text as a table. It must be read completely to find its types, so it is kept and not read again."""
         if self._held is None:
             self._held = self._reading(lambda: self._dataset().to_table())
         return self._held
@@ -68,7 +68,7 @@ class Source:
 
 
 def find_sources(given: Sequence[str]) -> list[Source]:
-    """The files that inputs name: PATH or TYPE=PATH, where a path may be a file, a folder or a glob."""
+    """The files of inputs. An input is PATH or TYPE=PATH, where the path may be a file, a folder or a glob."""
     found = []
     for text in given:
         named = None if Path(text).exists() else _NAMED.fullmatch(text)
@@ -81,7 +81,9 @@ def find_sources(given: Sequence[str]) -> list[Source]:
 
 
 def named_sources(given: Sequence[str]) -> list[Source]:
-    """The files of the tables that a statement of SQL reads: NAME=PATH, or the path of a file with that name."""
+    """The files of the tables that an SQL statement reads: NAME=PATH, or the path of a file with the name of the
+    table.
+    """
     found = []
     for text in given:
         for source in find_sources([text]):
@@ -132,8 +134,8 @@ def _is_note(path: Path, folder: Path) -> bool:
 class Inputs:
     """All sources of a run: their columns, their number of events, and the events in pieces.
 
-    A first pass reads only the times. It orders the files by their first event, and finds for each place the earliest
-    time that is still to come. Matches up to that time are final, in whatever order the rows are.
+    A first pass reads only the times. It sorts the files by their first event, and finds for each position the earliest
+    time that is still to come. Matches before that time are final, even if the rows are not sorted.
     """
 
     def __init__(self, sources: list[Source], time: str) -> None:
@@ -149,7 +151,7 @@ class Inputs:
         return self._sources[0].event_type is not None
 
     def schema(self) -> pa.Schema | dict[str, pa.Schema]:
-        """The columns of the events, or those of each event type."""
+        """The columns of the events; for inputs with types, the columns of each event type."""
         if not self.by_type:
             return self._one_schema(list(self._schemas.values()))
         grouped: dict[str, list[pa.Schema]] = {}
@@ -159,7 +161,7 @@ class Inputs:
         return {name: self._one_schema(schemas) for name, schemas in grouped.items()}
 
     def batches(self, layout: Layout) -> Iterator[tuple[pa.Table, int | None]]:
-        """Events in pieces as a session takes them, each with the earliest tick that may still come after it."""
+        """Events in pieces for a session, each with the earliest tick that may still come after it."""
         schemas = self.schema()
         for number, source in enumerate(self._sources):
             row = 0
@@ -207,7 +209,7 @@ class Inputs:
             raise InputError(f"the files do not have the same columns: {error}") from None
 
     def _conformed(self, table: pa.Table, wanted: pa.Schema, source: Source) -> pa.Table:
-        """A piece of one file with the columns of all of them."""
+        """A piece of one file, with the columns of all files."""
         if table.schema.equals(wanted):
             return table
         columns = []
@@ -223,6 +225,6 @@ class Inputs:
 
 
 def _readable(schema: pa.Schema, time: str, time_type: pa.DataType | None) -> pa.Schema:
-    """The columns of a file as its pieces have them, with readable times."""
+    """The columns that pieces of a file have once their times are readable."""
     plain = with_readable_time(as_table(empty_table(schema)), time).schema
     return plain if time_type is None else plain.set(plain.get_field_index(time), pa.field(time, time_type))

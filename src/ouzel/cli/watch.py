@@ -114,7 +114,7 @@ def watch_command(
 
 
 def _seconds(given: str, option: str) -> float:
-    """A duration such as '500 ms'; a bare number counts seconds."""
+    """The seconds in a duration such as '500 ms'. A plain number is in seconds."""
     try:
         return float(given)
     except ValueError:
@@ -122,7 +122,7 @@ def _seconds(given: str, option: str) -> float:
 
 
 class Printer:
-    """What has been printed: one line for each match, or for each row that represents many."""
+    """Prints answers, one line for each match or for each row that represents many; and counts them."""
 
     def __init__(self, chosen: Line, what: str = "match") -> None:
         self._chosen = chosen
@@ -200,7 +200,7 @@ def _pushed(engine: ouzel.Engine, table: pa.Table, printer: Printer) -> dict[str
 
 
 def _advanced(engine: ouzel.Engine) -> dict[str, pa.Table]:
-    """Advance time to the newest event, minus the allowed delay, as no other event of that timestamp is expected."""
+    """Advance time to the newest event, minus the allowed delay. No other event of that timestamp is expected."""
     return {} if engine.watermark is None else engine.advance(engine.watermark + 1)
 
 
@@ -208,7 +208,7 @@ def _advanced(engine: ouzel.Engine) -> dict[str, pa.Table]:
 
 
 class StreamSource(Protocol):
-    """A source of events. `ended`: no more can come."""
+    """A source of events. `ended` is true if no more events can come."""
 
     ended: bool
 
@@ -216,7 +216,7 @@ class StreamSource(Protocol):
 
 
 def open_source(path: str, columns: pa.Schema | None, text_format: str | None) -> StreamSource:
-    """The source of a path; - is the standard input."""
+    """The source for a path; - is standard input."""
     if path == "-":
         return Lines(_standard_input(), _text_format(text_format or "json"), columns, ends=True)
     place = Path(path)
@@ -237,8 +237,9 @@ def _text_format(name: str) -> str:
 
 
 class Folder:
-    """The files of a folder, each once, by name. Files that are still being written must have a name that begins with a
-    dot or an underscore, as Spark and `ouzel run` name them."""
+    """The files of a folder, in the order of their names. Each is read once. While a file is being written, its name
+    must begin with a dot or an underscore, as Spark and `ouzel run` do.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -255,7 +256,7 @@ class Folder:
 
 
 class Lines:
-    """Events from lines of JSON or CSV. `read` returns the bytes that are available, or None if no more can come."""
+    """Events from lines of JSON or CSV. `read` returns the available bytes; None if no more can come."""
 
     def __init__(self, read: Callable[[], bytes | None], kind: str, columns: pa.Schema | None, *, ends: bool) -> None:
         self._read = read
@@ -365,7 +366,7 @@ def _standard_input() -> Callable[[], bytes | None]:
 
 
 def columns_of(text: str | None) -> pa.Schema | None:
-    """`ts:int64,type:string,price:double` as columns.
+    """Columns from a text such as `ts:int64,type:string,price:double`.
 
     >>> columns_of("ts:timestamp,price:double")
     ts: timestamp[us]

@@ -1,1 +1,1 @@
-"""Tools for a surprising answer: why a match did not happen, and pictures of the matches that did."""
+"""Tools to understand an answer: why a match did not happen, and pictures of matches."""

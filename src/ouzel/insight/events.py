@@ -1,7 +1,7 @@
 """The events of an input in stream order, and the tests of a query on runs over them, one test at a time.
 
-This code is slow on purpose and shares nothing with the kernels. It follows docs/semantics.md, "Event selection", event
-by event, so that it can give a reason.
+This code does not use the kernels. It is slow because it follows docs/semantics.md, "Event selection", event by event,
+so that it can give a reason for each.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ Run = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Events:
-    """An input in stream order. `rows[place]` is the input row of the event at a place. An event follows another if
-    its moment is larger."""
+    """An input in stream order. `rows[place]` is the input row of the event at index `place`. An event comes after
+    another if its moment is larger.
+    """
 
     query: BoundQuery
     layout: Layout
@@ -80,8 +81,9 @@ class Events:
         return np.ones(self.count, bool) if component.types is None else self.everyone.is_one_of(0, component.types)
 
     def partition(self, place: int) -> np.ndarray:
-        """The events in the partition of one event: equal to it on every [attr], with no null and no missing
-        attribute."""
+        """The events in the same partition as one event: they are equal to it on every [attr], without nulls and
+        missing attributes.
+        """
         inside = np.ones(self.count, bool)
         for test in self.query.equivalences:
             value, absent = self.everyone.tested(test)
@@ -99,7 +101,7 @@ def read_events(
     order: Collection[str],
     time_unit: str | None,
 ) -> Events:
-    """An input bound to one query, in stream order."""
+    """The events of an input, bound to one query, in stream order."""
     for one in prepared.values():
         _check_can_be_shown(one)
     if isinstance(events, Mapping):
@@ -152,7 +154,7 @@ def _order(events: Events) -> np.ndarray | None:
 
 
 def _plays(events: Events, plan: Plan) -> np.ndarray:
-    """The events that pass the type and the single-event conjuncts of some component."""
+    """Which events pass the type and the single-event conjuncts of some component."""
     plays = np.zeros(events.count, bool)
     for component in events.query.components:
         own = np.flatnonzero(events.are_of(component)).astype(np.int32)
@@ -169,10 +171,10 @@ def _plays(events: Events, plan: Plan) -> np.ndarray:
 
 
 class RunFrame:
-    """A run, and row by row its candidate next events: finds the event of each reference.
+    """A frame for one run with several candidates for its next event, one candidate per row.
 
-    `bound` has the places of the events of each component, by position; the candidates would be the next event of
-    `component`. `iteration` is i.
+    `bound` maps the position of each component to the indexes of its events. The candidates are for the next event of
+    `component`. `iteration` is the i of v[i].
     """
 
     def __init__(
@@ -212,7 +214,7 @@ class RunFrame:
         return self._frame(reference.component, reference.at).lacks(reference)
 
     def aggregate(self, expression: Length | Aggregation) -> Column:
-        """Over all events of a component, or over those bound before this one."""
+        """An aggregate over all events of a component, or over those bound before this one."""
         chosen = self._bound[expression.component]
         if isinstance(expression, Aggregation) and expression.scope is Scope.BEFORE:
             assert self._iteration is not None
@@ -228,7 +230,7 @@ class RunFrame:
 
 
 def iterations(conjunct: Conjunct, bound: Mapping[int, tuple[int, ...]], component: int) -> Iterator[int | None]:
-    """The values of i for which to test a conjunct, after one more event for `component`."""
+    """The values of i for which a conjunct must be tested after one more event for `component`."""
     indexed = {
         part.component
         for comparison in conjunct.comparisons
@@ -251,7 +253,7 @@ def iterations(conjunct: Conjunct, bound: Mapping[int, tuple[int, ...]], compone
 def conjunct_holds(
     events: Events, conjunct: Conjunct, bound: Mapping[int, tuple[int, ...]], component: int, candidates: np.ndarray
 ) -> np.ndarray:
-    """The candidates for which a conjunct holds."""
+    """For which candidates a conjunct holds."""
     result = np.ones(len(candidates), bool)
     for iteration in iterations(conjunct, bound, component):
         frame = RunFrame(events, bound, component, candidates, iteration)
@@ -266,7 +268,7 @@ def equivalence_holds(
     component: int,
     candidates: np.ndarray,
 ) -> np.ndarray:
-    """The candidates for which [attr] holds, each together with the bound events."""
+    """For which candidates [attr] holds, together with the bound events."""
     query = events.query
     if lacked_entirely(query, component, test):
         return np.ones(len(candidates), bool)
@@ -284,7 +286,9 @@ def equivalence_holds(
 
 
 def agreed_value(events: Events, test: EquivalenceTest, bound: Mapping[int, tuple[int, ...]]) -> Column | None:
-    """The common value of the bound events, in an array of one; None if no type of theirs has the attribute."""
+    """The value of [attr] that the bound events share, as an array of length one. None if none of their types has the
+    attribute.
+    """
     for component, places in bound.items():
         if lacked_entirely(events.query, component, test):
             continue

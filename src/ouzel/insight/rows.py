@@ -1,4 +1,4 @@
-"""`ouzel.why` for row patterns: how far a match that begins with one row got, and which conditions stopped it."""
+"""`ouzel.why` for row patterns: how far a match got that begins with one row, and which conditions stopped it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ouzel.runtime.values import Column, truths
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a row starts a match or none; the fields are those of `Why`."""
+    """Why a row begins a match, or does not. The fields are those of `Why`."""
 
     row: int
     complete: bool
@@ -40,7 +40,9 @@ class Reason:
 
 
 def reason_of(table: pa.Table, query: RowPatternQuery, rows: list[int], limit: int) -> Reason:
-    """How far a match from a row of the input gets, and why. Of several rows, the one that got furthest."""
+    """How far a match from a row of the input got, and why. If there are several rows, the reason for the row that got
+    furthest.
+    """
     plan = make_plan(query.bind(Catalog(common=attributes_of(table.schema))))
     assert isinstance(plan, RowPlan)
     codes = RowStager(plan)._keys(table)
@@ -88,7 +90,7 @@ class _Partition:
 
 @dataclass
 class _Attempt:
-    """The search for a match that begins at one place, in order of preference. It keeps the longest path."""
+    """The search for a match that begins with one row, in order of preference. It stores the longest path."""
 
     partition: _Partition
     start: int
@@ -123,7 +125,7 @@ class _Attempt:
     # ── Conditions ─────────────────────────────────────────────────────────────────────────────────
 
     def failing(self, path: list[int]) -> list[Bound]:
-        """The conditions of the last row of a path that do not hold."""
+        """The conditions that do not hold for the last row of a path."""
         self.tested += 1
         plan = self.partition.plan
         variable = int(plan.automaton.variable[path[-1]])
@@ -132,7 +134,7 @@ class _Attempt:
         return [one for one in tests if not truths(evaluate(one, frame))[0]]
 
     def outside_window(self, place: int) -> bool:
-        """Whether a row is not within WITHIN of the first."""
+        """Whether a row is outside the WITHIN window that begins with the first row."""
         query = self.partition.plan.query
         if query.window is None or place >= self.partition.rows.count:
             return False
@@ -144,7 +146,7 @@ class _Attempt:
         return bool(_number(times, place) - _number(times, self.start) >= query.window)
 
     def _frame(self, path: list[int]) -> RowFrame:
-        """Values for the last row of a path, as a match so far."""
+        """A frame for the last row of a path, with the rows before it as the match so far."""
         partition = self.partition
         query = partition.plan.query
         number = 1 + int(np.count_nonzero(partition.matches.start < self.start))
@@ -195,7 +197,7 @@ class _Attempt:
         return Reason(row, complete, len(self.path), plan.automaton.positions, stopped_by, title, tuple(steps), verdict)
 
     def _stopped(self) -> tuple[list[str], str, str]:
-        """What was tried behind the longest path."""
+        """Lines about what was tried after the longest path, and why it failed."""
         if self.tested >= self.limit:
             said = f"{self.tested:,} rows were tried, and there are more ways"
             return [said], "search limit", "no match: give a larger search_limit to see what stopped it"
@@ -217,7 +219,7 @@ class _Attempt:
         return steps, stopped_by, f"no match: {self._row(depth)} is not {names}"
 
     def _said(self, condition: Bound, path: list[int]) -> str:
-        """A condition that does not hold, and the values in it."""
+        """A condition that does not hold, with the values in it, as text."""
         query, frame = self.partition.plan.query, self._frame(path)
         values: dict[str, str] = {}
         stack = [condition]
@@ -239,7 +241,7 @@ class _Attempt:
         return plan.query.variables[int(plan.automaton.variable[position])]
 
     def _row(self, depth: int) -> str:
-        """A row of the input, with the columns that the clause reads."""
+        """A row of the input as text, with the columns that the clause reads."""
         partition = self.partition
         place = self.start + depth
         shown = ", ".join(f"{name}={partition.rows.raw(name)[place].as_py()}" for name in partition.plan.query.columns)

@@ -1,4 +1,5 @@
-"""All runs that begin with one event, until one is a match: how far they get, and what stops them.
+"""The search for why one event begins no match: follows all runs from that event until one is a match, and records how
+far they get and what stops them.
 
 Runs advance as in docs/semantics.md, "Event selection".
 """
@@ -31,9 +32,10 @@ Hindrance = Bar | EquivalenceTest | Conjunct
 
 @dataclass(frozen=True)
 class Tried:
-    """Events in stream order, and for each the first reason that keeps it from a component; None: no reason.
+    """Events in stream order, and for each the first reason why it cannot fill a component; None if there is no
+    reason.
 
-    `unready` are conjuncts on leaving the previous component; they fail for every next event.
+    `unready` are conjuncts that keep the run in its previous component. They fail for every next event.
     """
 
     component: Component
@@ -51,7 +53,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Forbidden:
-    """A complete run, and the event that forbids it as a negative component."""
+    """A complete run, and the negative event that forbids it."""
 
     run: Run
     negative: Component
@@ -60,7 +62,7 @@ class Forbidden:
 
 @dataclass
 class Found:
-    """The outcome of a search."""
+    """The result of a search."""
 
     # What kept the event from beginning a match.
     start: Tried
@@ -73,7 +75,7 @@ class Found:
 
 
 class Search:
-    """The runs from one start event on."""
+    """The runs from one start event."""
 
     def __init__(self, events: Events, start: int) -> None:
         self.events = events
@@ -82,7 +84,7 @@ class Search:
         self._positives = events.query.positives
 
     def find(self, limit: int) -> Found:
-        """Search the runs, those nearest to a match first, until one is a match or `limit` have been seen."""
+        """Search the runs, those nearest to a match first, until one is a match or `limit` runs have been looked at."""
         start = self.tried((), self._positives[0], Edge.BEGIN, np.array([self.start], np.int32))
         found = Found(start)
         waiting: list[Run] = [((self.start,),)] if start.passing[0] else []
@@ -112,7 +114,7 @@ class Search:
         return {c.position: places for c, places in zip(self._positives, run, strict=False)}
 
     def accepts(self, run: Run) -> bool:
-        """All positive components are bound, and the last one may be left."""
+        """Whether a run is complete: all positive components are bound, and the last one may be left."""
         return len(run) == len(self._positives) and not self.unready(run)
 
     def unready(self, run: Run) -> tuple[Conjunct, ...]:
@@ -125,7 +127,7 @@ class Search:
         return tuple(c for c in tests if not conjunct_holds(self.events, c, self.bound(run), -1, anything)[0])
 
     def tried(self, run: Run, component: Component, edge: Edge, places: np.ndarray, *, window: bool = True) -> Tried:
-        """What keeps each event from being the next one of a run. The window can be ignored."""
+        """For each event, why it cannot be the next event of a run. The window can be ignored."""
         bound = self.bound(run)
         hindrances: list[Hindrance] = []
         hindered = np.full(len(places), -1, np.int32)
@@ -174,7 +176,7 @@ class Search:
 
     @cached_property
     def window_end(self) -> int | None:
-        """The tick at which a window in time closes."""
+        """The tick at which a time window closes; None if there is none."""
         window = self._query.window
         if not isinstance(window, TimeWindow):
             return None
@@ -190,12 +192,12 @@ class Search:
 
     @cached_property
     def _numbers(self) -> np.ndarray:
-        """How many events of the partition came after the start, up to each event."""
+        """For each event, the number of events of the partition after the start and up to it."""
         counted = np.cumsum(self.partition)
         return np.asarray(counted - counted[self.start])
 
     def rest(self, run: Run) -> np.ndarray:
-        """The events after the last one of a run, up to the end of the window."""
+        """The events after the last event of a run, up to the end of the window."""
         last = self.events.count
         if self.window_end is not None:
             last = int(np.searchsorted(self.events.end, self.window_end, side="left"))
@@ -204,7 +206,7 @@ class Search:
         return np.arange(run[-1][-1] + 1, max(last, run[-1][-1] + 1), dtype=np.int32)
 
     def too_late(self, run: Run, component: Component) -> int | None:
-        """The first event that would have been the next component if the window had not closed before it."""
+        """The first event that could have been the next component if the window had not closed before it."""
         if self.window_end is None:
             return None
         first = int(np.searchsorted(self.events.end, self.window_end, side="left"))
@@ -215,7 +217,7 @@ class Search:
     # ── Moves ──────────────────────────────────────────────────────────────────────────────────────
 
     def next_tried(self, run: Run, places: np.ndarray) -> tuple[Tried | None, Tried | None]:
-        """(take, begin): how the next events fit a run, if its pattern has more components."""
+        """(take, begin): how the next events fit a run; None for an edge that the run does not have."""
         current = self._positives[len(run) - 1]
         take = self.tried(run, current, Edge.TAKE, places) if current.kleene else None
         begin = None
@@ -224,7 +226,7 @@ class Search:
         return take, begin
 
     def _moves(self, run: Run) -> Iterator[Run]:
-        """The runs that follow this one under the strategy; those that begin the next component come first."""
+        """The runs that a run can become under the strategy. Those that begin the next component come first."""
         places = self.rest(run)
         take, begin = self.next_tried(run, places)
         if take is None and begin is None:
@@ -240,7 +242,7 @@ class Search:
             yield (*run[:-1], (*run[-1], int(places[number])))
 
     def _last_of_step(self, tried: Tried | None) -> int:
-        """How many events a step of contiguity(…) may read: up to the first that it may not skip, or all."""
+        """How many events a step of contiguity(…) may read: those up to the first that it must not skip, or all."""
         if tried is None:
             return 0
         last = self._ends(tried)
@@ -249,14 +251,14 @@ class Search:
         return int(np.argmax(last)) + 1 if last.any() else len(tried.places)
 
     def _ends(self, tried: Tried) -> np.ndarray:
-        """Which events a step of contiguity(…) may not skip, whatever they are."""
+        """Which events a step of contiguity(…) must not skip, even if they do not fit."""
         rule = self._query.contiguity(tried.component.position, tried.edge)
         if rule is Contiguity.PARTITION:
             return np.asarray(self.partition[tried.places])
         return np.full(len(tried.places), rule is Contiguity.STRICT)
 
     def _last_read(self, places: np.ndarray, taken: np.ndarray, begun: np.ndarray, *, kleene: bool) -> int:
-        """How many of the next events the run reads before it changes."""
+        """The number of next events that a run reads before it changes."""
         strategy = self._query.strategy
         if strategy is Strategy.SKIP_TILL_ANY_MATCH:
             return len(places)
@@ -269,7 +271,9 @@ class Search:
         return int(np.argmax(leaves)) + 1 if leaves.any() else len(places)
 
     def ended_by(self, run: Run) -> int | None:
-        """The event that a run could not skip under its strategy; None if it read all events of the window."""
+        """The event that a run must not skip under its strategy, so that the run ended; None if it has read all events
+        of the window.
+        """
         places = self.rest(run)
         take, begin = self.next_tried(run, places)
         if self._query.strategy is Strategy.CONTIGUITY:
@@ -288,7 +292,7 @@ class Search:
     # ── Negation ───────────────────────────────────────────────────────────────────────────────────
 
     def forbidden(self, run: Run) -> Forbidden | None:
-        """The first negative component that forbids a complete run, and its event."""
+        """The first negative component that forbids a complete run, with its event; None if none does."""
         bound = self.bound(run)
         for negative in self._query.negatives:
             first, last = self._inside(run, negative)
@@ -303,7 +307,7 @@ class Search:
         return None
 
     def _inside(self, run: Run, negative: Component) -> tuple[int, int]:
-        """The places between which the component forbids events, as a slice."""
+        """The range of indexes in which a negative component forbids events, as a slice."""
         end, moment = self.events.end, self.events.moment
         after, before = self.interval(run, negative)
         first = int(np.searchsorted(end, after, side="right"))
@@ -317,14 +321,14 @@ class Search:
         return first, max(first, last)
 
     def _edges_of(self, run: Run, negative: Component) -> tuple[int | None, int | None]:
-        """The events between which the component forbids; None is the edge of the window."""
+        """The two events between which a negative component forbids events; None for an end of the window."""
         bound, interval = self.bound(run), self._query.interval(negative)
         after = None if interval.after is None else bound[interval.after.position][0 if interval.across else -1]
         before = None if interval.before is None else bound[interval.before.position][-1 if interval.across else 0]
         return after, before
 
     def interval(self, run: Run, negative: Component) -> tuple[int, int]:
-        """The component forbids events strictly between these ticks."""
+        """The two ticks strictly between which a negative component forbids events."""
         end = self.events.end
         opening, closing = self._edges_of(run, negative)
         first, last = int(end[run[0][0]]), int(end[run[-1][-1]])

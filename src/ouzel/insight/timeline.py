@@ -64,11 +64,11 @@ def plot(
 ) -> Picture:
     """A timeline as the text of an SVG picture: a lane of marks for each event type, an arc for each step of a match.
 
-    Of more than 20 matches, those that share events are one incident, with one arc and the number of its matches. Of
-    more than `incidents_max` incidents, each lane shows how many events there are over time, and one more lane how many
-    matches end. Of many events, it draws those of the pattern's types during the matches. `label` names a column whose
-    value is written beside each mark if there is space. The other arguments are those of `match`. Notebooks show the
-    picture.
+    With more than 20 matches, those that share events are drawn as one incident, with one arc and the number of
+    matches. With more than `incidents_max` incidents, each lane shows the number of events over time, and one more lane
+    the number of matches that end. If there are many events, only those of the pattern's types during the matches are
+    drawn. `label` names a column whose value is written next to each mark, if there is space. The other arguments are
+    those of `match`. Notebooks show the picture.
 
     >>> events = [{"type": "A", "ts": 1}, {"type": "B", "ts": 2}, {"type": "A", "ts": 3}]
     >>> picture = plot(events, "PATTERN SEQ(A a, B b) WITHIN 10")
@@ -118,14 +118,16 @@ def counted(count: int, one: str, several: str) -> str:
 
 
 class Incident(NamedTuple):
-    """The events of the match that is drawn for all matches that share events with each other, and their number."""
+    """One match that is drawn for a set of matches that share events, with the number of these matches."""
 
     path: list[int]
     matches: int
 
 
 def _incidents(paths: list[list[int]]) -> list[Incident]:
-    """Matches that share events, directly or through others, are one incident; its longest match is drawn."""
+    """Incidents: sets of matches that share events, directly or through other matches. The longest match of each is
+    drawn.
+    """
     owner: dict[int, int] = {}
     parent = list(range(len(paths)))
 
@@ -147,7 +149,7 @@ def _incidents(paths: list[list[int]]) -> list[Incident]:
 
 
 def _paths(events: Events, found: pa.Table) -> Iterator[list[int]]:
-    """For each match the places of its events, in pattern order."""
+    """For each match, the indexes of its events, in the order of the pattern."""
     at_time: dict[Any, list[int]] = {}
     for place, time in enumerate(events.table.column(events.layout.time).to_pylist()):
         at_time.setdefault(time, []).append(place)
@@ -164,7 +166,7 @@ def _paths(events: Events, found: pa.Table) -> Iterator[list[int]]:
 
 
 def _is_it(events: Events, component: Component, place: int, one: Mapping[str, Any]) -> bool:
-    """Whether the event at a place is the one that a match gives as a struct."""
+    """Whether the event at an index is the one that a match returned as a struct."""
     kind = events.types[place].as_py()
     if component.types is not None and kind not in component.types:
         return False
@@ -226,12 +228,12 @@ class _Canvas:
         return self.x(int(self.events.end[place])), self.y(self._kind[place])
 
     def picture(self, title: str, note: str, incidents: list[Incident]) -> str:
-        """Marks and arcs."""
+        """The picture with marks and arcs."""
         bound = {place for incident in incidents for place in incident.path}
         return self._framed(title, note, self._matches(incidents) + self._marks(bound) + self._labels(bound))
 
     def densities(self, title: str, note: str, ends: np.ndarray) -> str:
-        """Bars over time: of the events of each lane, and of the matches that end."""
+        """The picture with bars over time: for the events of each lane, and for the matches that end."""
         kinds = np.array([self._lanes.index(kind) for kind in self._kind.values()])
         ticks = self.events.end[self.places]
         self._lanes.append("matches")
@@ -294,8 +296,9 @@ class _Canvas:
         return parts
 
     def _labels(self, bound: set[int]) -> list[str]:
-        """The values beside marks, those of matches first. A label that would overlap another in its lane is left
-        out."""
+        """The texts next to marks, those of matches first. A label that would overlap another in its lane is left
+        out.
+        """
         if self.label is None:
             return []
         column = self.events.table.column(self.label)
@@ -340,7 +343,7 @@ class _Canvas:
 
 
 def _arc(start: tuple[float, float], end: tuple[float, float], lane: int) -> str:
-    """From one mark to the next: over the lane within a type, an S between types."""
+    """The path from one mark to the next: an arc above the lane within a type, an S-shaped curve between types."""
     (x1, y1), (x2, y2) = start, end
     if y1 == y2:
         lift = min(14 + (x2 - x1) * 0.12, 30) + 5 * (lane % 4)
@@ -350,14 +353,14 @@ def _arc(start: tuple[float, float], end: tuple[float, float], lane: int) -> str
 
 
 def _lane_order(query: BoundQuery, kinds: set[str]) -> list[str]:
-    """The types of the pattern in its order, then the others by name."""
+    """The types of the pattern in its order, then all other types by name."""
     named = [kind for component in query.components for kind in component.types or ()]
     ordered = [kind for kind in dict.fromkeys(named) if kind in kinds]
     return ordered + sorted(kinds - set(ordered))
 
 
 def _axis_ticks(first: int, last: int, time: pa.DataType) -> list[int]:
-    """About six round times."""
+    """About six times for the axis, at round values."""
     second = 1_000_000_000 if getattr(time, "unit", None) == "ns" else 1_000_000
     steps = [10**power * digit for power in range(19) for digit in (1, 2, 5)]
     if pa.types.is_timestamp(time):

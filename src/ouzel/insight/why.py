@@ -1,4 +1,4 @@
-"""`ouzel.why`: how far a match that begins with one event got, and what stopped it, step by step."""
+"""`ouzel.why`: how far a match got that begins with one event, and what stopped it, step by step."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ STARTS_MAX = 200
 
 @dataclass(frozen=True)
 class Why:
-    """What happened to one event as the start of a match. Print it.
+    """How far a match got that begins with one event. Print it to read it.
 
-    `complete` is True if a match begins with the event, False if none does, None if the search was cut off. `reached`
-    of `components` positive components were bound. `stopped_by` is "nothing", "start", "no event", "condition",
+    `complete` is True if a match begins with the event, False if none does, and None if the search was cut off. Of
+    `components` positive components, `reached` were bound. `stopped_by` is "nothing", "start", "no event", "condition",
     "window", "strategy", "negation" or "search limit".
     """
 
@@ -70,14 +70,14 @@ def why(
     time_unit: str | None = None,
     search_limit: int = SEARCH_LIMIT,
 ) -> Why:
-    """How far a match that begins with one event got, and which condition, window or negation stopped it.
+    """How far a match got that begins with one event, and which condition, window or negation stopped it.
 
-    `start` is the row of the event in the input, counted from 0, or values of its columns, `{"tag": 8}`: the first
-    event that has them. Without it, the events that may begin a match are tried in turn, and the one that got furthest
-    is reported. The other arguments are those of `match`.
+    `start` is the row of the event in the input, counted from 0; or values of columns such as `{"tag": 8}`, which mean
+    the first event that has them. Without `start`, the events that may begin a match are tried in turn, and the one
+    that got furthest is reported. The other arguments are those of `match`.
 
-    The query may be the text of a row pattern, or a statement of SQL with one. `events` is then the table in front of
-    MATCH_RECOGNIZE, and `start` is a row of it.
+    The query may also be the text of a row pattern, or an SQL statement that contains one. Then `events` is the table
+    in front of MATCH_RECOGNIZE, and `start` is a row of that table.
 
     >>> events = [
     ...     {"type": "Shelf", "ts": 1, "tag": 7}, {"type": "Shelf", "ts": 2, "tag": 8},
@@ -118,7 +118,7 @@ def why(
 
 
 def _searched(events: Events, start: int | Mapping[str, Any] | None, limit: int) -> tuple[Search, Found, str]:
-    """The search from the given start, or from the one that got furthest, and notes about it."""
+    """The search from the given start or, without one, from the event that got furthest; and notes about the start."""
     if start is None:
         return _furthest(events, limit)
     place, note = _place(events, start)
@@ -127,7 +127,7 @@ def _searched(events: Events, start: int | Mapping[str, Any] | None, limit: int)
 
 
 def _place(events: Events, start: int | Mapping[str, Any]) -> tuple[int, str]:
-    """The place of the start event in stream order, and notes about it."""
+    """The index of the start event in stream order, and notes about it."""
     if isinstance(start, bool) or not isinstance(start, int | Mapping):
         raise InputError(f"start= must be the row of an event or values of its columns, got {start!r}")
     if isinstance(start, int):
@@ -143,7 +143,7 @@ def _place(events: Events, start: int | Mapping[str, Any]) -> tuple[int, str]:
 
 
 def _fitting(table: pa.Table, start: Mapping[str, Any]) -> np.ndarray:
-    """Which rows have some values; at least one has."""
+    """Which rows have the values in `start`. Raises an error if none has."""
     fitting = np.ones(table.num_rows, bool)
     for name, value in start.items():
         if name not in table.column_names:
@@ -166,7 +166,7 @@ def _fitting(table: pa.Table, start: Mapping[str, Any]) -> np.ndarray:
 def _why_row(
     events: Any, text: str, start: int | Mapping[str, Any] | None, params: Mapping[str, Any] | None, limit: int
 ) -> Why:
-    """The reason for a row of a table, by the only row pattern of a text."""
+    """The result for a row of a table, given a text with exactly one row pattern."""
     found = row_patterns_of(text, params)
     if len(found) > 1:
         raise InputError(f"the statement has {len(found)} clauses; give the text of one of them")
@@ -273,7 +273,7 @@ def _outcome(search: Search, found: Found, words: Words) -> tuple[list[str], str
 
 
 def _stopped(search: Search, found: Found, words: Words) -> tuple[list[str], str, str, bool | None, int]:
-    """A run that got furthest and found no next event."""
+    """How a run that got furthest was stopped because no next event fits it."""
     run = found.furthest
     steps = words.bound(run)
     take, begin = search.next_tried(run, search.rest(run))
@@ -312,7 +312,7 @@ def _stopped(search: Search, found: Found, words: Words) -> tuple[list[str], str
 
 
 def _left_out(search: Search) -> str:
-    """What else may keep a match out of the answer."""
+    """A note about what else may keep a match out of the answer."""
     query = search.events.query
     if query.aggregates:
         return ", which the aggregate counts" + ("; HAVING may filter the row" if query.having is not None else "")

@@ -33,7 +33,7 @@ EVENTS_SHOWN = 4
 
 
 class Words:
-    """What one search found, as text."""
+    """Turns what one search has found into text."""
 
     def __init__(self, search: Search) -> None:
         self._search = search
@@ -42,7 +42,7 @@ class Words:
         self._shown = self._columns()
 
     def _columns(self) -> list[str]:
-        """The columns that conditions name; they identify an event to a reader."""
+        """The columns that conditions name. They help a reader to identify an event."""
         names: dict[str, None] = dict.fromkeys(test.path[0] for test in self._query.equivalences)
         for conjunct in self._query.conjuncts:
             for comparison in conjunct.comparisons:
@@ -53,7 +53,7 @@ class Words:
     # ── Events ─────────────────────────────────────────────────────────────────────────────────────
 
     def time_of(self, tick: int) -> str:
-        """A tick in the format of the input's times."""
+        """A tick in the form of the input's times."""
         time = self._events.layout.schema.field(self._events.layout.time).type
         try:
             return plain(ticks_to_time(np.array([tick], np.int64), time)[0].as_py())
@@ -61,7 +61,7 @@ class Words:
             return str(tick)
 
     def event(self, place: int) -> str:
-        """`Shelf at 2 (tag=8)`."""
+        """An event as text, such as `Shelf at 2 (tag=8)`."""
         values = [(name, self._events.table.column(name)[place].as_py()) for name in self._shown]
         text = ", ".join(f"{name}={plain(value)}" for name, value in values if value is not None)
         kind = self._events.types[place].as_py() or "an event without a type"
@@ -99,7 +99,9 @@ class Words:
     # ── What stops events ──────────────────────────────────────────────────────────────────────────
 
     def tried(self, tried: Tried, run: Run, only: int | None = None) -> list[str]:
-        """What keeps events from a component: how many there were, and the reason for the first few."""
+        """Lines about why events cannot fill a component: how many there were, and the reason for each of the first
+        few.
+        """
         name = f"{tried.component.variable}[i]" if tried.edge is Edge.TAKE else tried.component.variable
         if not run:
             return [f"{name}: {self._reason(tried, run, 0)}"]
@@ -178,12 +180,14 @@ class Words:
         return f"{_test_name(test)} differs, {mine} is not {_seen(agreed, attribute)}"
 
     def unready(self, conjunct: Conjunct, run: Run) -> str:
-        """A conjunct that keeps a run from leaving its Kleene component."""
+        """The text for a conjunct that keeps a run in its Kleene component."""
         place = run[-1][-1]
         return f"{self.variable(run)}[] continues: {self._untrue(conjunct, self._search.bound(run), -1, place)}"
 
     def _untrue(self, conjunct: Conjunct, bound: Mapping[int, tuple[int, ...]], component: int, place: int) -> str:
-        """`c.price > a.price is not true: c.price is 3, a.price is 5`."""
+        """The text for a conjunct that does not hold, such as `c.price > a.price is not true: c.price is 3, a.price is
+        5`.
+        """
         candidate = np.array([place], np.int32)
         assert not conjunct_holds(self._events, conjunct, bound, component, candidate)[0]
         for iteration in iterations(conjunct, bound, component):
@@ -201,7 +205,7 @@ class Words:
 
 
 def _values(expression: Bound) -> list[Bound]:
-    """The parts of an expression whose values are shown; an aggregate is one part."""
+    """The parts of an expression whose values are shown. An aggregate is shown as one part."""
     if isinstance(expression, Attribute | Intrinsic | Length | Aggregation):
         return [expression]
     return [found for operand in getattr(expression, "operands", ()) for found in _values(operand)]
@@ -222,7 +226,7 @@ def _test_name(test: EquivalenceTest) -> str:
 
 
 def plain(value: Any) -> str:
-    """A value as people read it, with text in quotes.
+    """A value as text for people. Texts are in quotes.
 
     >>> plain("gin"), plain(None), plain(2.0)
     ("'gin'", 'null', '2.0')

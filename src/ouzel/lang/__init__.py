@@ -1,4 +1,4 @@
-"""The query language: text to syntax tree and back. Knows no event types, no plans and no data."""
+"""The query language: from text to syntax tree and back. This package knows no event types, no plans and no data."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""From the grammar's rules to the syntax tree. Each rule has one method, which gets the rule's children and all its
-tokens.
+"""Builds the syntax tree from the rules of the grammar. Each rule has one method, which gets the rule's children and
+all its tokens.
 
-The grammar accepts some wrong texts, so that the builder can refuse them with a clear message. Errors have positions
-but no text; the parser adds the text.
+The grammar accepts some wrong texts, so that the builder can refuse them with a clear message. The errors raised here
+have a position but no text, which the parser adds.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ INDEX_HINT = "a Kleene variable is indexed as v[1], v[i], v[i-1], v[LEN], v[..i-
 
 
 class Conjuncts(tuple[Expr, ...]):
-    """Conjuncts of `a = b = c` or `[a, b]`. An AND around them takes them as its own operands."""
+    """The conjuncts of `a = b = c` or `[a, b]`. An AND around them makes them its own operands."""
 
 
 class Clause(NamedTuple):
-    """The fields of the query that a clause sets."""
+    """The fields of a query that one clause sets."""
 
     keyword: str
     keyword_span: Span
@@ -53,7 +53,7 @@ class Clause(NamedTuple):
 
 
 class Types(NamedTuple):
-    """The types of a component: one, or those of ANY."""
+    """The types of a component: one type, or those of ANY."""
 
     names: tuple[syntax.TypeName, ...]
     any_of: bool
@@ -61,7 +61,7 @@ class Types(NamedTuple):
 
 
 class Quantifier(NamedTuple):
-    """How many events a component has. `kleene`: its variable is a list."""
+    """How many events a component has. If `kleene`, its variable is a list."""
 
     least: int
     most: int | None
@@ -71,7 +71,7 @@ class Quantifier(NamedTuple):
 
 
 class Forbidden(NamedTuple):
-    """`WITHOUT T v`."""
+    """The components after WITHOUT, such as `WITHOUT T v`."""
 
     component: Component
     span: Span
@@ -612,7 +612,7 @@ def _forbidden_in(children: Sequence[Any]) -> tuple[Component, ...]:
 
 
 def _with_forbidden(part: Part, forbidden: tuple[Component, ...], span: Span) -> Part:
-    """A part with the components after WITHOUT."""
+    """A part with the components that come after WITHOUT."""
     if not forbidden:
         return part
     if part.negated:
@@ -625,7 +625,7 @@ def _with_forbidden(part: Part, forbidden: tuple[Component, ...], span: Span) ->
 
 
 def _as_variable(part: Part) -> Part:
-    """After SEQUENCE a name without a type is a variable of any type."""
+    """A part of SEQUENCE. A name without a type is a variable of any type there."""
     part = replace(part, without=tuple(_any_type(leaf) for leaf in part.without))
     if isinstance(part, Group):
         return replace(part, parts=tuple(_as_variable(one) for one in part.parts))
@@ -650,7 +650,7 @@ def extent_of(token: Token) -> Expr:
 
 
 def _selection(called: Expr) -> syntax.Selection:
-    """The text before `{`: the name of a strategy, with or without its variables."""
+    """The strategy from the text before `{`: its name, perhaps with variables."""
     if isinstance(called, syntax.Call):
         name, arguments = called.function, called.arguments
     elif isinstance(called, Reference) and len(called.names) == 1 and called.index is None:

@@ -1,4 +1,4 @@
-"""Syntax tree to canonical text: one clause per line, and only the parentheses that are needed.
+"""From syntax tree to canonical text: one clause on each line, and no unnecessary parentheses.
 
 `parse(format_query(tree)) == tree` for every tree that the parser can return.
 """
@@ -108,7 +108,7 @@ def _quoted(name: str) -> str:
 
 
 def _any_word(name: str) -> str:
-    """A name where every word is a name, even a keyword: after a dot, after AS, in `[attr]`, before a colon."""
+    """A name at a place where even a keyword is a name: after a dot, after AS, in `[attr]`, before a colon."""
     return name if NAME.fullmatch(name) else _quoted(name)
 
 
@@ -200,7 +200,7 @@ def _strategy(query: Query, selection: syntax.Selection) -> str:
 
 
 def _condition(condition: Expr, used: int = 0) -> str:
-    """On one line if it fits; otherwise one line for each operand of the outermost AND."""
+    """A condition on one line if it fits; otherwise with one line for each operand of the outermost AND."""
     text = _text(condition)
     too_long = len(_INDENT) + used + len(text) > LINE_LENGTH
     if too_long and isinstance(condition, syntax.Logical) and condition.operator == "AND":
@@ -240,7 +240,7 @@ def _returns(returns: syntax.Return) -> str:
 
 
 def _stream(stream: Pipeline) -> str:
-    """A stream as an operand: in parentheses if there is more than a source."""
+    """A stream as an operand, in parentheses unless it is only a source."""
     source = stream.source
     text = _source(source) if isinstance(source, Source) else f"({_pipeline(source)})"
     if stream.alias is not None:

@@ -1,4 +1,4 @@
-"""Hints for syntax of SQL, of regular expressions and of other systems: what to write instead."""
+"""Hints for syntax from SQL, regular expressions and other systems: what to write in Ouzel."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ _NEXT_COMPONENT = re.compile(r"\s*(\w+\s+\w+)\s*([,)|]|$)")
 
 
 def strategy_hint(name: str) -> str | None:
-    """The hint for a name that looks like a strategy in a place where none can be.
+    """The hint for a name that looks like a strategy, at a place where there can be none.
 
     >>> strategy_hint("skip_till_next")
     'a strategy is written WHERE skip_till_next_match { … }, with all conditions in the braces'
@@ -158,7 +158,7 @@ def hint_for(before: str, written: str, after: str, accepted: set[str]) -> str |
 
 
 def _after_a_component(before: str, written: str, after: str) -> str:
-    """The hint for `B b?` and for `B b | C c` without parentheses."""
+    """The hint for `B b?`, and for `B b | C c` without parentheses."""
     component, following = _LAST_COMPONENT.search(before), _NEXT_COMPONENT.match(after)
     if written == "?":
         return f"write {component[1]}? {component[2]}" if component else f"{_OPTIONAL}, B* b[] for any number of events"
@@ -166,12 +166,14 @@ def _after_a_component(before: str, written: str, after: str) -> str:
 
 
 def _begins_a_step(accepted: set[str]) -> bool:
-    """Whether the grammar accepts no more of an expression: it expects a component, what follows one, or a clause."""
+    """Whether no expression can continue here, so that the grammar expects a component, something after a component, or
+    a clause.
+    """
     return accepted <= _AFTER_A_TYPE or bool(accepted & {"ANY", "WHERE"})
 
 
 def _from_elsewhere(before: str, written: str, after: str) -> str | None:
-    """The hint for words of another system at the unexpected token, or next to it."""
+    """The hint for words of another system at or next to the unexpected token."""
     if re.match(r"\s*Pattern\s*\.", before + written, re.I):
         return _FLINK
     if written == "[":
@@ -193,7 +195,7 @@ def _from_elsewhere(before: str, written: str, after: str) -> str | None:
 
 
 def _for_another_language(text: str) -> str | None:
-    """The hint for a text that does not begin as a query."""
+    """The hint for a text that does not begin like a query."""
     if re.match(r"STREAM\b", text, re.I):
         return "ouzel.algebra.from_text reads an expression of the algebra; match, Engine and QuerySet take its text"
     if re.search(r"\bMATCH_RECOGNIZE\b", text, re.I):

@@ -1,9 +1,9 @@
-"""Text to tokens. The lexer decides everything that depends on context, so that the grammar stays LALR(1):
+"""From text to tokens. The lexer decides all that depends on context, so that the grammar is LALR(1):
 
-- keywords are case-insensitive; after a dot, after AS and in `[attr]` every word is a name;
-- a hyphen is part of a name only in the name of a type or a stream;
-- `[` opens an index, an AYAC default or an equivalence test; `[…]` and `<…>` around a clause are skipped;
-- a number and the unit or percent sign after it are one token (`10s`, `12 hours`, `80%*x`); `x %500` is a remainder.
+- keywords are case-insensitive; after a dot, after AS and in `[attr]` every word is a name; - a hyphen is part of a
+name only in the name of a type or a stream; - `[` opens an index, an AYAC default or an equivalence test; `[…]` and
+`<…>` around a clause are skipped; - a number with a unit or percent sign after it is one token (`10s`, `12 hours`,
+`80%*x`), but `x %500` is a remainder.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ouzel.lang.vocabulary import (
 
 @dataclass(slots=True)
 class Token:
-    """A terminal of the grammar, with its value already decoded."""
+    """A terminal of the grammar, with its decoded value."""
 
     type: str
     value: Any
@@ -68,9 +68,10 @@ _CLAUSE_TYPES = frozenset(CLAUSE_KEYWORDS.values())
 
 
 def tokenize(text: str, *, queries: bool = True) -> Iterator[Token]:
-    """The tokens of the text, the last of type END_OF_TEXT. `queries=False` for an expression alone.
+    """The tokens of the text. The last one has type END_OF_TEXT. Use `queries=False` for an expression that is not in a
+    query.
 
-    Errors carry positions but not the text, which the caller adds.
+    Errors have a position but no text, which the caller adds.
 
     >>> [token.type for token in tokenize("a.price > 80%*b.price", queries=False)]
     ['NAME', 'DOT', 'NAME', 'COMPARE', 'PERCENT', 'STAR', 'NAME', 'DOT', 'NAME', '$END']
@@ -79,8 +80,9 @@ def tokenize(text: str, *, queries: bool = True) -> Iterator[Token]:
 
 
 def _mark_event_names(tokens: Iterator[Token]) -> Iterator[Token]:
-    """`RETURN Name(…)` with nothing after it names the event; anything after it makes it a function call. An
-    aggregate is called, too, where no column in the parentheses is named by AS."""
+    """Mark the name in `RETURN Name(…)` as the name of the event. If anything follows the parentheses, it is a function
+    call. It is also a call if the name is that of an aggregate and no column in the parentheses is named by AS.
+    """
     for token in tokens:
         yield token
         if token.type == "RETURN":
@@ -101,7 +103,9 @@ def _names_a_column(held: Sequence[Token]) -> bool:
 
 
 def _possible_event(tokens: Iterator[Token]) -> Iterator[Token]:
-    """A name, the tokens in parentheses after it, and the token after those. Shorter if no parentheses follow."""
+    """A name, the tokens in parentheses after it, and the token after those. Only the first ones if no parentheses
+    follow.
+    """
     depth = 0
     for position, token in enumerate(tokens):
         yield token
@@ -151,7 +155,7 @@ class Lexer:
     # ── One token ──────────────────────────────────────────────────────────────────────────────────
 
     def _next(self) -> Token | None:
-        """The token at this position, or None if the text here is skipped."""
+        """The token at this position; None if the text here is skipped."""
         character = self.text[self.position]
         if character == "'":
             value, end = self._quoted(self.position, "string")
@@ -204,7 +208,7 @@ class Lexer:
         return Token(keyword, word, start, end)
 
     def _keyword(self, word: str, end: int) -> str | None:
-        """The terminal of a keyword at this place, or None for a name. `end` is where the word ends."""
+        """The terminal of a keyword at this place; None if the word is a name. `end` is where the word ends."""
         if not word.isascii():  # No letter of another alphabet may become a keyword in upper case.
             return None
         upper = word.upper()
@@ -236,7 +240,9 @@ class Lexer:
         return None
 
     def _is_operator(self, upper: str, end: int) -> bool:
-        """Whether a word such as RLIKE is between two operands; anywhere else it is a name or a function."""
+        """Whether a word such as RLIKE is an operator, because it is between two operands. Elsewhere it is a name or a
+        function.
+        """
         if upper not in LIKE_WORDS or self.clause in ("PATTERN", "SEQUENCE", "FROM", "INTO"):
             return False
         return self.previous in _OPERAND_ENDS or (self.previous == "NOT" and self._peek(end) != "(")
@@ -314,7 +320,7 @@ class Lexer:
         return Token("DURATION", Duration(value, unit, span=Span(start, word.end())), start, word.end())
 
     def _operand_at(self, position: int) -> bool:
-        """Whether an operand follows; then the % before it is a remainder. A sign counts as an operator."""
+        """Whether an operand follows, so that the % before it is a remainder. A sign counts as an operator."""
         position = self._after_blank(position)
         word = NAME.match(self.text, position)
         if word is not None:
@@ -363,7 +369,7 @@ class Lexer:
         return Token("TEMPORAL", Temporal(kind, written, span=Span(start, end)), start, end)
 
     def _quoted(self, start: int, what: str) -> tuple[str, int]:
-        """The text between quotes, with doubled quotes as one, and where it ends."""
+        """(text, end): the text between quotes, in which doubled quotes become one, and where it ends."""
         quote = self.text[start]
         end = start + 1
         while True:
@@ -390,7 +396,7 @@ class Lexer:
         return self.text[position : position + 1]
 
     def _clause_at(self, position: int) -> tuple[str, int] | None:
-        """The clause that begins here and the end of its keywords."""
+        """(clause, end of its keywords) of the clause that begins here; None if none does."""
         match = NAME.match(self.text, position)
         if match is None or not match[0].isascii():
             return None
@@ -416,7 +422,7 @@ class Lexer:
         return self.clause in ("FROM", "INTO") and self.previous in ("FROM", "INTO", "COMMA")
 
     def _component_at(self, position: int) -> bool:
-        """Whether a component may begin here: then a WITHOUT before it is not a variable."""
+        """Whether a component may begin here, so that a WITHOUT before it is not a variable."""
         position = self._after_blank(position)
         begins = self.text[position : position + 1] in tuple('("`') or NAME.match(self.text, position) is not None
         return begins and self._clause_at(position) is None
@@ -458,7 +464,7 @@ class Lexer:
 
 
 def number_value(written: str, start: int) -> int | Decimal:
-    """An int if there is no point and no exponent, otherwise a Decimal.
+    """An int if the number has no point and no exponent, otherwise a Decimal.
 
     >>> number_value("42", 0), number_value("1.50", 0)
     (42, Decimal('1.50'))
@@ -486,7 +492,7 @@ def _is_temporal(kind: TemporalKind, written: str) -> bool:
 
 
 def shorten(written: str) -> str:
-    """The text in quotes, on one line and cut if it is long.
+    """The text in quotes, on one line, and cut off if it is long.
 
     >>> print(shorten("x" * 100))
     'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…'

@@ -1,4 +1,4 @@
-"""Text to syntax tree: lexer, LALR parser, builder, and the errors about wrong texts."""
+"""From text to syntax tree: lexer, LALR parser, builder, and the errors for wrong texts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FORBIDDEN = re.compile("[\x00\ud800-\udfff]")
 
 
 def parse(text: str) -> Query:
-    """One query. Raises QueryError, with position and hint, if the text is not a query.
+    """The tree of one query. Raises QueryError, with position and hint, if the text is not a query.
 
     >>> query = parse("PATTERN SEQ(Shelf a, Exit b) WHERE [tag] WITHIN 12 hours")
     >>> [component.variable for component in query.pattern.components], query.within.extent.unit
@@ -47,7 +47,7 @@ def parse(text: str) -> Query:
 
 
 def parse_script(text: str) -> Script:
-    """Several queries, `name: PATTERN … ;`. A script of one query needs no name.
+    """The tree of several queries, `name: PATTERN … ;`. A script of one query needs no name.
 
     >>> script = parse_script("up: PATTERN Rise r; down: PATTERN Fall f;")
     >>> [query.name for query in script.queries]
@@ -77,7 +77,7 @@ def parse_script(text: str) -> Script:
 
 
 def parse_expression(text: str) -> Expr:
-    """An expression alone, in the language of WHERE.
+    """The tree of an expression alone, in the language of WHERE.
 
     >>> parse_expression("DUR >= 30 min").right
     Duration(amount=30, unit='min')
@@ -87,8 +87,8 @@ def parse_expression(text: str) -> Expr:
 
 
 def is_row_pattern(text: str) -> bool:
-    """Whether a text is a row pattern and not a query: it begins with MATCH_RECOGNIZE ( or with a clause that queries
-    do not have.
+    """Whether a text is a row pattern and not a query, because it begins with MATCH_RECOGNIZE ( or with a clause that
+    queries do not have.
 
     >>> is_row_pattern("match_recognize (PATTERN (A))"), is_row_pattern("ORDER BY ts PATTERN (A)")
     (True, True)
@@ -100,7 +100,8 @@ def is_row_pattern(text: str) -> bool:
 
 
 def parse_row_pattern(text: str) -> RowPattern:
-    """A row pattern: the text in the parentheses of MATCH_RECOGNIZE, or with MATCH_RECOGNIZE ( ) around it.
+    """The tree of a row pattern: the text in the parentheses of MATCH_RECOGNIZE, with or without MATCH_RECOGNIZE ( )
+    around it.
 
     >>> parse_row_pattern("ORDER BY ts PATTERN (A B+) DEFINE B AS price > PREV(price)").pattern.items[1].greedy
     True
@@ -136,7 +137,7 @@ def is_stream(text: str) -> bool:
 
 
 def parse_stream(text: str) -> Pipeline:
-    """An expression of the algebra.
+    """The tree of an expression of the algebra.
 
     >>> [one.keyword for one in parse_stream("STREAM Stock a WHERE a.price > 3 NEXT Stock b").operations]
     ['WHERE', 'NEXT']
@@ -146,7 +147,7 @@ def parse_stream(text: str) -> Pipeline:
 
 
 def _parsed(text: str, start: str, characters_max: int) -> Iterator[Any]:
-    """The trees of all statements, one after another."""
+    """The trees of all statements in a text, one after another."""
     if not isinstance(text, str):
         raise QueryError(f"a query must be a str, got {type(text).__name__}")
     if len(text) > characters_max:
@@ -235,8 +236,9 @@ _OPERATORS = frozenset(
 
 
 def _accepted(fed: list[Token], start: str) -> set[str]:
-    """The tokens that could have followed. A second parser answers this, because the first has already reduced for the
-    wrong token."""
+    """The tokens that could have followed. A second parser finds this, because the first one has already reduced rules
+    for the wrong token.
+    """
     parser = _grammar(start).parse_interactive("", start=start)
     for token in fed:
         parser.feed_token(token)  # type: ignore[arg-type]

@@ -1,4 +1,6 @@
-"""From the rules of the grammar of row patterns to the syntax tree; expressions are built as those of queries."""
+"""Builds the syntax tree of a row pattern from the rules of its grammar. Expressions are built like those of
+queries.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The tokens of a row pattern, the text in the parentheses of MATCH_RECOGNIZE.
 
-They are those of queries, but for the keywords of the clauses, the symbols of PATTERN, and `||`, which joins texts.
+They are the tokens of queries, with other keywords for clauses, the symbols of PATTERN, and `||`, which joins texts.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _WITHIN_CLAUSE = {
 
 
 def _phrases(words: dict[str, str]) -> dict[str, re.Pattern[str]]:
-    """A pattern for each keyword, the longest first."""
+    """A regular expression for each keyword. The longest keyword comes first."""
     blank = r"(?:\s|--[^\n]*\n|/\*.*?\*/)+"
     return {
         terminal: re.compile(blank.join(written.split()) + r"(?!\w)", re.IGNORECASE | re.DOTALL)
@@ -63,7 +63,7 @@ _CALL = re.compile(r"[^\W\d]\w*\s*\(")
 
 
 def is_clause(words: str) -> bool:
-    """Whether two words begin a clause that only row patterns have.
+    """Whether words begin a clause that only row patterns have.
 
     >>> is_clause("order  by"), is_clause("MEASURES x"), is_clause("WITHIN 5")
     (True, True, False)
@@ -103,7 +103,7 @@ class _RowLexer(Lexer):
         return token
 
     def _phrase(self, position: int) -> tuple[str, int] | None:
-        """The keyword of a clause that is here, and where it ends. Clauses begin outside brackets only."""
+        """(keyword, end) of the clause that begins here; None if none does. Inside brackets no clause begins."""
         if self.open or self.previous in ("DOT", "AS"):
             return None
         for phrases in (_PHRASES_WITHIN.get(self.clause, {}), _CLAUSE_PHRASES):

@@ -12,7 +12,7 @@ from ouzel.lang.syntax import Call, Expr, Node
 
 @dataclass(frozen=True, slots=True)
 class Visible(Expr):
-    """`FINAL LAST(x)`, `RUNNING SUM(x)`: which rows of the match the call sees."""
+    """`FINAL LAST(x)` or `RUNNING SUM(x)`: which rows of the match the call can see."""
 
     final: bool
     call: Call
@@ -30,7 +30,7 @@ class RowsOf(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Pattern(Node):
-    """Base class of the parts of a pattern. An instance of it is the empty pattern, `()`."""
+    """Base class of the parts of a pattern. An instance of this class itself is the empty pattern, `()`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Measure(Node):
 
 
 class Rows(Enum):
-    """What is written for each match."""
+    """Which rows are returned for each match."""
 
     ONE = "ONE ROW PER MATCH"
     SHOW_EMPTY = "ALL ROWS PER MATCH SHOW EMPTY MATCHES"
@@ -133,7 +133,7 @@ class Definition(Node):
 
 @dataclass(frozen=True, slots=True)
 class RowPattern(Node):
-    """The clauses of MATCH_RECOGNIZE; those that were not written have their defaults."""
+    """The clauses of MATCH_RECOGNIZE. Clauses that are not in the text have their defaults."""
 
     pattern: Pattern
     partition_by: tuple[Expr, ...] = ()

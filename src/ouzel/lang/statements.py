@@ -1,7 +1,7 @@
-"""SQL statements around row patterns. They are cut, not parsed.
+"""SQL statements that contain row patterns. They are divided into tokens, and not fully parsed.
 
-Literals, quoted names and comments are skipped. What Ouzel answers, such as `ticks MATCH_RECOGNIZE (…)`, is replaced by
-a name, and the engine that hosts the statement reads the rest.
+Literals, quoted names and comments are skipped. A name replaces each part that Ouzel answers, such as `ticks
+MATCH_RECOGNIZE (…)`. Another SQL engine runs the rest of the statement.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ _BEFORE_TABLE = ("from", "join", ",", "lateral")
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`kind` is space, string, quoted, placeholder, word, number, arrow or other. It begins at the character `at`."""
+    """A token of a statement. `kind` is space, string, quoted, placeholder, word, number, arrow or other. It begins at
+    character `at`.
+    """
 
     kind: str
     text: str
@@ -36,8 +38,8 @@ class Token:
 class Clause:
     """`table MATCH_RECOGNIZE (text)` in a statement.
 
-    `table` is what comes before the clause, with its alias. `with_lists` has the WITH lists that the table may read,
-    the outermost first. `text` begins at the character `at` of `statement`.
+    `table` is the table before the clause, with its alias. `with_lists` has the WITH lists that this table may read,
+    the outermost first. `text` begins at character `at` of `statement`.
     """
 
     table: tuple[Token, ...]
@@ -48,7 +50,7 @@ class Clause:
 
     @property
     def source(self) -> tuple[Token, ...]:
-        """A statement that gives the rows of the table."""
+        """A statement that returns the rows of the table."""
         select = Token("word", "SELECT * FROM ", self.at)
         found = (select, *self.table)
         for one in reversed(self.with_lists):
@@ -59,7 +61,7 @@ class Clause:
 
     @contextmanager
     def placing(self) -> Iterator[None]:
-        """Raise errors about the text of the clause as errors about the statement."""
+        """Give errors about the text of the clause their place in the statement."""
         try:
             yield
         except QueryError as error:
@@ -92,7 +94,7 @@ def _token_pattern(backslashes: bool) -> re.Pattern[str]:
 
 
 def tokens(statement: str, *, backslashes: bool) -> Iterator[Token]:
-    """The tokens of a statement. With `backslashes`, strings have escapes, as in Spark.
+    """The tokens of a statement. With `backslashes`, strings have backslash escapes, as in Spark.
 
     >>> [token.kind for token in tokens("SELECT 'a''b' -- c", backslashes=False)]
     ['word', 'space', 'string', 'space', 'space']
@@ -119,14 +121,14 @@ def _end_of_comment(statement: str, at: int) -> int:
 
 
 def after_spaces(found: list[Token], place: int) -> int:
-    """The place of the next token that is not space."""
+    """The index of the next token that is not a space."""
     while place < len(found) and found[place].kind == "space":
         place += 1
     return place
 
 
 def closing(found: list[Token], opening: int) -> int | None:
-    """The place of the parenthesis that closes the one at a place; None if there is none."""
+    """The index of the parenthesis that closes the one at index `opening`; None if there is none."""
     depth = 0
     for place in range(opening, len(found)):
         if found[place].kind == "other":
@@ -137,7 +139,7 @@ def closing(found: list[Token], opening: int) -> int | None:
 
 
 def called(found: list[Token], place: int, name: str) -> tuple[int, int] | None:
-    """The parentheses of `name (…)` at a place, if it is there."""
+    """The indexes of the parentheses of `name (…)` at an index; None if that is not there."""
     if not found[place].is_word(name) or (place and found[place - 1].text == "."):
         return None  # A name in a schema is another name.
     opening = after_spaces(found, place + 1)
@@ -152,7 +154,7 @@ def called(found: list[Token], place: int, name: str) -> tuple[int, int] | None:
 
 
 def is_statement(text: str) -> bool:
-    """Whether a text is a statement of SQL, not a query or a clause.
+    """Whether a text is an SQL statement, and not a query or a clause.
 
     >>> is_statement("-- dips\\nSELECT * FROM t"), is_statement("PATTERN SEQ(A a, B b)")
     (True, False)
@@ -181,10 +183,10 @@ def clauses_of(statement: str) -> list[Clause]:
 
 
 def cut_clauses(statement: str, found: list[Token], answer: Callable[[Clause], Token]) -> list[Token]:
-    """The tokens of a statement with `answer(clause)` in place of every `table MATCH_RECOGNIZE (…)`.
+    """The tokens of a statement, with `answer(clause)` in place of each `table MATCH_RECOGNIZE (…)`.
 
-    Clauses are answered from left to right. So the table of one may have another one in it, or read one by a name of
-    WITH.
+    Clauses are answered from left to right. So the table of a clause may contain another clause, or a name in WITH that
+    is made from one.
 
     >>> cut = cut_clauses("", list(tokens("FROM a t MATCH_RECOGNIZE (PATTERN (X)) m", backslashes=False)),
     ...                   lambda clause: Token("word", f"<{clause.text}>", 0))
@@ -222,7 +224,7 @@ def cut_clauses(statement: str, found: list[Token], answer: Callable[[Clause], T
 
 
 def _table_begin(found: list[Token], place: int) -> int:
-    """Where the table before a place begins."""
+    """The index at which the table before an index begins."""
     depth = 0
     for at in range(place - 1, -1, -1):
         token = found[at]
@@ -236,7 +238,9 @@ def _table_begin(found: list[Token], place: int) -> int:
 
 
 def _with_lists(found: list[Token], place: int) -> tuple[tuple[Token, ...], ...]:
-    """The WITH lists that a place may read, the outermost first: of a list that the place is in, the part before."""
+    """The WITH lists that can be read at an index, the outermost first. Of a list that contains the index, only the
+    part before it.
+    """
     opened = [-1]  # the parentheses around the place
     for at in range(place):
         if found[at].kind == "other" and found[at].text == "(":

@@ -1,4 +1,6 @@
-"""The syntax tree of the algebra's text: a stream, and the clauses that are applied to it one after another."""
+"""The syntax tree of an algebra expression as text: a stream, and the clauses that are applied to it one after
+another.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from ouzel.lang.syntax import Expr, Item, Node, Reference
 
 @dataclass(frozen=True, slots=True)
 class Source(Node):
-    """`Stock`, `ANY`, `Stock (name string, price double)`, `Call START began`. `type` is None for ANY."""
+    """A source such as `Stock`, `ANY`, `Stock (name string, price double)` or `Call START began`. `type` is None for
+    ANY.
+    """
 
     type: str | None
     columns: tuple[tuple[str, str], ...] = ()
@@ -18,9 +22,10 @@ class Source(Node):
 
 @dataclass(frozen=True, slots=True)
 class Operation(Node):
-    """One clause. `items` are the attributes of PROJECT, the renamings of RENAME, the values of EXTEND, or those of
-    FIRST in FOLD. `condition` is that of WHERE or ON, `operand` the stream after UNION, NEXT or FOLD, and `step` has
-    the clauses of STEP; `WHILE c` is `STEP (WHERE c)`."""
+    """One clause. `items` are the attributes of PROJECT, the renamings of RENAME, the values of EXTEND, or the values
+    of FIRST in FOLD. `condition` is the condition of WHERE or ON. `operand` is the stream after UNION, NEXT or FOLD.
+    `step` has the clauses of STEP; `WHILE c` means `STEP (WHERE c)`.
+    """
 
     keyword: str
     items: tuple[Item, ...] = ()
@@ -31,7 +36,7 @@ class Operation(Node):
 
 @dataclass(frozen=True, slots=True)
 class Pipeline(Node):
-    """A source or a stream in parentheses, with an alias, and the clauses after it."""
+    """A source, or a stream in parentheses, with an alias and the clauses after it."""
 
     source: Source | Pipeline
     alias: str | None = None
@@ -39,7 +44,7 @@ class Pipeline(Node):
 
 
 def name_of(reference: Expr) -> str:
-    """The attribute that a path names: `a.price` is one name.
+    """The attribute that a path names, because `a.price` is one name.
 
     >>> name_of(Reference(("a", "price")))
     'a.price'
@@ -49,7 +54,7 @@ def name_of(reference: Expr) -> str:
 
 
 def reference_to(name: str) -> Reference:
-    """The path of an attribute.
+    """The reference that names an attribute.
 
     >>> reference_to("a.price").names, reference_to("odd.").names
     (('a', 'price'), ('odd.',))

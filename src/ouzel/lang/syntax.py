@@ -1,9 +1,9 @@
-"""The syntax tree of a query: what was written, before any name is looked up.
+"""The syntax tree of a query: what the text says, before any name is looked up.
 
-Every node keeps its `span`, its place in the text. Spans are not compared, so `parse(format(q)) == q` holds although
-the formatter moves text.
+Every node has a `span`, its place in the text. Spans are not compared, so `parse(format(q)) == q` holds although the
+formatter moves text.
 
-A text has a largest size and a tree a largest depth, so that no text can exhaust memory or the stack.
+The size of a text and the depth of a tree are limited, so that no text can exhaust memory or the stack.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ouzel.errors import QueryError
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Character offsets [start, end) into the query's text."""
+    """Character offsets [start, end) in the text of the query."""
 
     start: int
     end: int
@@ -42,14 +42,16 @@ class Expr(Node):
 
 @dataclass(frozen=True, slots=True)
 class Literal(Expr):
-    """A number, string, boolean or null. Numbers without point or exponent are int, all others Decimal."""
+    """A number, string, boolean or null. A number without point and exponent is an int, and any other number is a
+    Decimal.
+    """
 
     value: int | Decimal | str | bool | None
 
 
 @dataclass(frozen=True, slots=True)
 class Percent(Expr):
-    """`80%`: the number over a hundred."""
+    """`80%`: a number divided by 100."""
 
     value: int | Decimal
 
@@ -61,7 +63,9 @@ class TemporalKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Temporal(Expr):
-    """`TIMESTAMP '2024-05-01 12:00:00'`, `DATE '2024-05-01'`; text checked by the parser, converted by the binder."""
+    """`TIMESTAMP '2024-05-01 12:00:00'` or `DATE '2024-05-01'`. The parser checks the text, and the binder converts
+    it.
+    """
 
     kind: TemporalKind
     text: str
@@ -69,7 +73,7 @@ class Temporal(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Duration(Expr):
-    """`12 hours`, `1.5 s`, `INTERVAL 3 days`. The unit is the canonical one: us, ms, s, min, h, days or weeks."""
+    """`12 hours`, `1.5 s` or `INTERVAL 3 days`. The unit is one of us, ms, s, min, h, days and weeks."""
 
     amount: int | Decimal
     unit: str
@@ -77,7 +81,7 @@ class Duration(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Parameter(Expr):
-    """`:name`. The user gives its value together with the text."""
+    """`:name`, whose value the user gives together with the text."""
 
     name: str
 
@@ -92,7 +96,7 @@ class IndexKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Index(Node):
-    """The index in brackets after a Kleene variable. `offset` is the number, or the number added to i."""
+    """The index in brackets after a Kleene variable. `offset` is the number, or the number that is added to i."""
 
     kind: IndexKind
     offset: int = 0
@@ -104,8 +108,8 @@ class Index(Node):
 class Reference(Expr):
     """`price`, `a.price`, `a.address.city`, `v[i].price`, `v[]`, `v.LEN`, `x.id[z.id]`.
 
-    `names` is the dotted path as written. With an index, the first name is a variable. Without one, the binder decides
-    whether it is a variable or an attribute. `default` is AYAC's value for a missing event.
+    `names` is the dotted path in the text. With an index, the first name is a variable. Without one, the binder decides
+    whether it is a variable or an attribute. `default` is the value for a missing event (AYAC).
     """
 
     names: tuple[str, ...]
@@ -115,7 +119,7 @@ class Reference(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Call(Expr):
-    """A function or an aggregate over a Kleene variable. The name is in lower case."""
+    """A function, or an aggregate over a Kleene variable. The name is in lower case."""
 
     function: str
     arguments: tuple[Expr, ...]
@@ -123,7 +127,9 @@ class Call(Expr):
 
 @dataclass(frozen=True, slots=True)
 class AnyElement(Expr):
-    """`any(v.list, t -> t > 3)`: whether the condition holds for an element of a list, which it names `variable`."""
+    """`any(v.list, t -> t > 3)`: whether the condition holds for some element of a list. In the condition, `variable`
+    is the element.
+    """
 
     operand: Expr
     variable: str
@@ -140,7 +146,7 @@ class Unary(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Binary(Expr):
-    """Arithmetic (+ - * / %) and comparison (= != < <= > >=). Chained equality has been unfolded into Logical."""
+    """Arithmetic (+ - * / %) or a comparison (= != < <= > >=). Chained equality is already a Logical of comparisons."""
 
     operator: str
     left: Expr
@@ -149,7 +155,7 @@ class Binary(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Logical(Expr):
-    """A chain of AND or of OR, two operands or more; the operator is "AND" or "OR"."""
+    """A chain of AND, or of OR, with two or more operands. The operator is "AND" or "OR"."""
 
     operator: str
     operands: tuple[Expr, ...]
@@ -186,7 +192,7 @@ class IsNull(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Presence(Expr):
-    """`v IS PRESENT`, `v IS ABSENT`: whether a match has an event of a variable."""
+    """`v IS PRESENT` or `v IS ABSENT`: whether a match has an event for a variable."""
 
     variable: str
     absent: bool = False
@@ -209,7 +215,7 @@ class Case(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Equivalence(Expr):
-    """`[attr]` or `[attr = 'x']`; `[a, b]` is a Logical AND of two of these. `names` is a dotted path."""
+    """`[attr]` or `[attr = 'x']`. `[a, b]` is a Logical AND of two of these. `names` is a dotted path."""
 
     names: tuple[str, ...]
     value: Expr | None = None
@@ -225,12 +231,12 @@ class TypeName(Node):
 
 @dataclass(frozen=True, slots=True)
 class Component(Node):
-    """`T v`, `ANY(T1, T2) v`, `T? v`, `T+ v[]`, `T{2,3} v[]`, `!(T v)`. Without types it is of any type: `ANY v`, and
-    `v` after SEQUENCE.
+    """A component such as `T v`, `ANY(T1, T2) v`, `T? v`, `T+ v[]`, `T{2,3} v[]` or `!(T v)`. Without types, it has any
+    type: `ANY v`, and `v` in SEQUENCE.
 
-    `any_of`: ANY was written, even around a single type. `variable` is None if only a type was written. `least` and
-    `most` bound the number of events with `kleene`; `T? v` is a single event with `least` 0. `without`: negative
-    components that forbid events between the first and the last event of this one.
+    `any_of` is true if the text has ANY, even around a single type. `variable` is None if the text has only a type.
+    With `kleene`, `least` and `most` bound the number of events. `T? v` is a single event with `least` 0. `without` has
+    negative components that forbid events between the first and the last event of this component.
     """
 
     types: tuple[TypeName, ...]
@@ -252,9 +258,10 @@ class GroupKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Group(Node):
-    """`SEQ(…)`, `OR(…)`, `AND(…)` inside a pattern, `least` to `most` times: `SEQ(…)?` is 0 to 1. `most` is None
-    without an upper bound, which the binder refuses. `negated`: a SEQ of components that must not occur, also of one
-    repetition: `!(SEQ(B b, C c))`, `!(B{3,} b[])`."""
+    """`SEQ(…)`, `OR(…)` or `AND(…)` inside a pattern, repeated `least` to `most` times: `SEQ(…)?` is 0 to 1. `most` is
+    None if there is no upper bound, which the binder refuses. If `negated`, it is a SEQ that must not occur: `!(SEQ(B
+    b, C c))`, or of one repetition `!(B{3,} b[])`.
+    """
 
     kind: GroupKind
     parts: tuple[Component | Group, ...]
@@ -265,18 +272,19 @@ class Group(Node):
 
     @property
     def leaves(self) -> tuple[Component, ...]:
-        """Its components, in the order written."""
+        """The components of the group, in the order of the text."""
         return leaves(self.parts)
 
 
 def leaves(parts: tuple[Component | Group, ...]) -> tuple[Component, ...]:
-    """The components of parts of a pattern, in the order written; those after WITHOUT are not among them."""
+    """The components of parts of a pattern, in the order of the text, without those after WITHOUT."""
     return tuple(leaf for part in parts for leaf in (part.leaves if isinstance(part, Group) else (part,)))
 
 
 def _forbidden(parts: tuple[Component | Group, ...], first: int = 0) -> Iterator[tuple[range, Component]]:
-    """Each component after WITHOUT in these parts, with the numbers of the leaves of its part, which count from
-    `first`."""
+    """Each component after WITHOUT in these parts, with the numbers of the leaves of its part. Leaves are counted from
+    `first`.
+    """
     for part in parts:
         last = first + (len(part.leaves) if isinstance(part, Group) else 1)
         if isinstance(part, Group):
@@ -287,7 +295,7 @@ def _forbidden(parts: tuple[Component | Group, ...], first: int = 0) -> Iterator
 
 
 def _nested(parts: tuple[Component | Group, ...], first: int = 0) -> Iterator[range]:
-    """The numbers of the leaves of each negated group, which count from `first`."""
+    """The numbers of the leaves of each negated group. Leaves are counted from `first`."""
     for part in parts:
         last = first + (len(part.leaves) if isinstance(part, Group) else 1)
         if isinstance(part, Group):
@@ -302,9 +310,9 @@ class Notation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Pattern(Node):
-    """The parts of SEQ in order. `bare`: a single part without SEQ; a query of one component may use attribute names
-    without a variable. `without`: negative components that forbid events between the first and the last event of a
-    match."""
+    """The parts of SEQ in order. `bare` means a single part without SEQ; such a query may use attribute names without a
+    variable. `without` has negative components that forbid events between the first and the last event of a match.
+    """
 
     notation: Notation
     parts: tuple[Component | Group, ...]
@@ -313,7 +321,7 @@ class Pattern(Node):
 
     @property
     def components(self) -> tuple[Component, ...]:
-        """All components in the order written, then those after WITHOUT."""
+        """All components in the order of the text, and then those after WITHOUT."""
         return leaves(self.parts) + tuple(leaf for _, leaf in self.forbidden)
 
     @property
@@ -340,7 +348,7 @@ class Strategy(Enum):
 
 
 class Contiguity(Enum):
-    """Which events may be between an event of a match and the event bound before it."""
+    """Which events may come between an event of a match and the event bound before it."""
 
     STRICT = "strict"
     PARTITION = "partition"
@@ -350,7 +358,7 @@ class Contiguity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Step(Node):
-    """`b: next` or, for the further events of a repetition, `b[i]: next`."""
+    """`b: next`, or `b[i]: next` for the further events of a repetition."""
 
     variable: str
     contiguity: Contiguity
@@ -359,8 +367,9 @@ class Step(Node):
 
 @dataclass(frozen=True, slots=True)
 class Selection(Node):
-    """`skip_till_next_match(a, b[], c) { … }`: the strategy and the variables listed, which the binder checks;
-    `contiguity(b: next, c: any) { … }`: the steps."""
+    """`skip_till_next_match(a, b[], c) { … }` has the strategy, and variables that the binder checks. `contiguity(b:
+    next, c: any) { … }` has steps.
+    """
 
     strategy: Strategy
     variables: tuple[str, ...]
@@ -369,7 +378,7 @@ class Selection(Node):
 
 @dataclass(frozen=True, slots=True)
 class Within(Node):
-    """`WITHIN 12 hours`, `WITHIN 100` (ticks), `WITHIN :w`, `WITHIN 50 EVENTS`."""
+    """A window: `WITHIN 12 hours`, `WITHIN 100` (ticks), `WITHIN :w`, `WITHIN 50 EVENTS`."""
 
     extent: Expr
     in_events: bool = False
@@ -377,7 +386,7 @@ class Within(Node):
 
 @dataclass(frozen=True, slots=True)
 class Item(Node):
-    """An expression with an optional name: in RETURN and GROUP BY."""
+    """An expression in RETURN or GROUP BY, perhaps with a name."""
 
     expression: Expr
     alias: str | None = None
@@ -385,7 +394,7 @@ class Item(Node):
 
 @dataclass(frozen=True, slots=True)
 class Return(Node):
-    """`RETURN Name(expr AS col, …)`. The name may be missing: `RETURN a.x, b.y`."""
+    """`RETURN Name(expr AS col, …)`. The name of the event is optional: `RETURN a.x, b.y`."""
 
     name: str | None
     items: tuple[Item, ...]
@@ -429,7 +438,7 @@ class Threshold(Node):
 
 @dataclass(frozen=True, slots=True)
 class Query(Node):
-    """One query. Clauses that were not written are None or empty."""
+    """One query. Clauses that are not in the text are None or empty."""
 
     pattern: Pattern
     name: str | None = None
@@ -449,7 +458,7 @@ class Query(Node):
 
 @dataclass(frozen=True, slots=True)
 class Script(Node):
-    """Several queries, `name: PATTERN … ;`, in the order written."""
+    """Several queries, `name: PATTERN … ;`, in the order of the text."""
 
     queries: tuple[Query, ...]
 
@@ -469,7 +478,9 @@ EVENTS_MAX = 1_000_000_000
 
 
 def check_depth(tree: Node, levels_max: int = DEPTH_MAX) -> None:
-    """Refuse a tree that is too deep. It goes level by level, because recursion is not safe yet."""
+    """Raise an error for a tree that is too deep. The tree is traversed level by level, because recursion is not safe
+    before this check.
+    """
     level = [tree]
     for _ in range(levels_max):
         level = [child for node in level for child in children(node)]

@@ -1,7 +1,8 @@
-"""The parser's tables, stored beside the grammar. Computing them takes longer than parsing and planning a small query.
+"""The parser's tables, stored next to the grammar. Computing them takes longer than parsing and planning a small
+query.
 
-`python -m ouzel.lang.tables` writes them. The parser computes the tables if the file is damaged or was written for
-another grammar or version of Lark, so a stale file only costs time.
+`python -m ouzel.lang.tables` writes them. If the file is damaged, or was written for another grammar or version of
+Lark, the parser computes the tables. So an old file only costs time.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from ouzel.sealing import TABLES, seal, unseal
 
 
 class Language(NamedTuple):
-    """A grammar, beside which its tables are stored; what it may start with; and what makes its tree."""
+    """A grammar, with its tables stored next to it; the symbols with which a text may start; and the class that builds
+    the tree.
+    """
 
     name: str
     starts: tuple[str, ...]
@@ -36,7 +39,7 @@ class Language(NamedTuple):
 
     @property
     def grammar(self) -> str:
-        """The text of the grammar, with that of expressions."""
+        """The text of the grammar, including the grammar of expressions."""
         folder = resources.files("ouzel.lang")
         return "".join(folder.joinpath(f"{name}.lark").read_text("utf-8") for name in (self.name, "expressions"))
 
@@ -48,7 +51,7 @@ LANGUAGES = (QUERIES, ROW_PATTERNS, STREAMS)
 
 
 class NoLexer(Lexer):
-    """A lexer that does nothing: the caller feeds the tokens, because statements are parsed one by one."""
+    """A lexer that does nothing, because the caller feeds the tokens: statements are parsed one by one."""
 
     def __init__(self, lexer_conf: object) -> None:
         pass
@@ -58,7 +61,7 @@ class NoLexer(Lexer):
 
 
 def load_parser(language: Language) -> lark.Lark:
-    """The parser of a language, from its stored tables if they fit."""
+    """The parser of a language, from its stored tables if these fit."""
     stored = resources.files("ouzel.lang").joinpath(language.stored)
     if stored.is_file():
         try:
@@ -84,7 +87,7 @@ def build_parser(language: Language) -> lark.Lark:
 
 
 def stored_form(language: Language) -> bytes:
-    """The content of the file: a line with the grammar and the version of Lark, then the tables; with a checksum."""
+    """The content of the file: a line with the grammar and the version of Lark, then the tables, with a checksum."""
     body = io.BytesIO()
     build_parser(language).save(body)
     return seal(TABLES, _title(language), b"\n", zlib.compress(body.getvalue(), 9))

@@ -1,4 +1,4 @@
-"""The words of the language: what the lexer recognises and the formatter must quote."""
+"""The words of the language, which the lexer recognises and the formatter must quote."""
 
 from __future__ import annotations
 

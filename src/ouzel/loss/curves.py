@@ -1,12 +1,12 @@
-"""Functions as polynomials on pieces: on panels, for integrals and convolutions, and lookup tables of a function of an
-integer number of ticks.
+"""Functions stored as polynomials on pieces: either on panels, for integrals and convolutions, or as lookup tables over
+an integer number of ticks.
 
-A *panel* is the interval between two neighbouring breaks. A function is stored by its values at the Gauss points of
-each panel, or by their logarithms if those are smoother, so that tails keep their relative precision.
+A *panel* is the interval between two adjacent breaks. It stores a function's values at its Gauss points, or their
+logarithms if these are smoother, so that small values in tails keep their relative precision.
 
-A table's error is at most ERROR_RELATIVE (of the value) or ERROR_ABSOLUTE, whichever is larger. Pieces are halved until
-the polynomial agrees with the function between its nodes to a quarter of that. Near a jump, pieces shrink to single
-ticks, whose values are exact. Values that are exactly 0 and constant functions are stored exactly.
+The error of a lookup table is at most ERROR_RELATIVE (of the value) or ERROR_ABSOLUTE, whichever is larger. Pieces are
+halved until the polynomial differs from the function, between its nodes, by at most a quarter of that. Near a jump,
+pieces shrink to single ticks, whose values are exact. Zeros and constant functions are stored exactly.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ _CHUNK_VALUES = 4_000_000
 
 
 def breaks_for(points: Iterable[float], width: float) -> Array:
-    """Panels of (0, width] that end at every given point, with ends at most a factor 2 apart."""
+    """Breaks of panels of (0, width]. Every given point is a break, and the end of a panel is at most twice its
+    beginning.
+    """
     inside = sorted({point for point in points if 0 < point < width})
     lowest = inside[0] if inside else width / 2
     doubled = [lowest * 2.0**k for k in range(1, max(1, int(np.ceil(np.log2(width / lowest)))))]
@@ -67,9 +69,10 @@ def breaks_for(points: Iterable[float], width: float) -> Array:
 
 @dataclass(frozen=True)
 class Pieces:
-    """A function that is smooth between neighbouring breaks, which begin with 0 and end with its width.
+    """A function that is smooth between adjacent breaks. The breaks begin with 0 and end with the function's width.
 
-    It or its derivatives jump at `kinks`. `marks` are a few points between which it is not small.
+    The function or its derivatives may jump at `kinks`. `marks` are a few points that span where the function is not
+    small.
     """
 
     function: Function
@@ -82,7 +85,7 @@ class Pieces:
 
 
 class Panels:
-    """A function on (0, W] that can be evaluated anywhere in it.
+    """A function on (0, W], stored by its values in panels. It can be evaluated anywhere.
 
     >>> line = Panels.of(lambda t: 3 * t, np.array([0.0, 1.0, 2.0]))
     >>> line(np.array([0.5, 2.0])).round(12).tolist()
@@ -107,7 +110,7 @@ class Panels:
 
     @classmethod
     def resolving(cls, function: Function, breaks: Array) -> Panels:
-        """Panels that are halved until they resolve the function."""
+        """The function on panels that are halved until their polynomials are accurate enough."""
         done_breaks: list[float] = []
         done_values: list[Array] = []
         low, high = breaks[:-1], breaks[1:]
@@ -145,7 +148,9 @@ class Panels:
         return np.where((t > 0) & (t <= self.breaks[-1]), found, 0.0)
 
     def antiderivative_of_product(self, density: Array) -> Panels:
-        """∫ from 0 of this function times a density, given at the same nodes (S^PP of AYAC 3.3)."""
+        """The integral, from 0 on, of this function times a density that is given at the same nodes (S^PP of AYAC
+        3.3).
+        """
         half = np.diff(self.breaks)[:, None] / 2
         product = self.values * density
         whole = (product @ _WEIGHTS) * half[:, 0]
@@ -154,7 +159,7 @@ class Panels:
 
 
 def _fit_panels(values: Array) -> tuple[NDArray[np.bool_], Array, Array]:
-    """For each panel: whether logarithms are the better representation, its coefficients, and its truncation error."""
+    """For each panel: (whether logarithms are more accurate, the coefficients, the truncation error)."""
     lowest = values.min(axis=1)
     plain = values @ _TO_COEFFICIENTS.T
     logarithms = np.log(np.where(values > 0, values, 1.0)) @ _TO_COEFFICIENTS.T
@@ -166,9 +171,10 @@ def _fit_panels(values: Array) -> tuple[NDArray[np.bool_], Array, Array]:
 
 
 def convolution(first: Pieces, second: Pieces, at: Array) -> Array:
-    """∫ over (0, T) of first(t) second(T - t) dt for each T, with pieces that suit both.
+    """∫ over (0, T) of first(t) second(T - t) dt, for each T in `at`.
 
-    Each half is measured from its own end, so that a density that is infinite at 0 gets exact small arguments.
+    It is computed as two halves, each with a variable that starts at its own end. So a density that is infinite at 0 is
+    evaluated at exact small arguments.
     """
     return _half(first, second, at) + _half(second, first, at)
 
@@ -211,7 +217,7 @@ _TO_POWERS = np.stack(
 
 
 class Trend(IntEnum):
-    """Whether a function only rises or only falls with time, which makes bounds tighter (AYAC 5.1)."""
+    """Whether a function only rises, or only falls, with time. This makes bounds tighter (AYAC 5.1)."""
 
     NEITHER = 0
     RISING = 1
@@ -220,10 +226,11 @@ class Trend(IntEnum):
 
 @dataclass(frozen=True)
 class Curve:
-    """A function on the whole numbers 1 … window.
+    """A function on the integers 1 … window, as a lookup table.
 
-    `middle` and `half` map a piece to [-1, 1], where its coefficients apply to powers. half = 0 marks a piece whose
-    coefficients are the values at its first ticks. `ceiling` bounds the function from 1 to the end of a piece.
+    A piece is scaled to [-1, 1] by `middle` and `half`, and is there a polynomial with its coefficients. If half = 0,
+    the coefficients are the values at the first ticks of the piece. `ceiling` is an upper bound of the function from 1
+    to the end of a piece.
     """
 
     low: NDArray[np.int64]
@@ -237,7 +244,7 @@ class Curve:
 
     @property
     def constant(self) -> float | None:
-        """The value of a constant function, otherwise None."""
+        """The value of a constant function; None for other functions."""
         if len(self.low) == 1 and not self.coefficients[0, 1:].any() and self.half[0] > 0:
             return float(self.coefficients[0, 0])
         return None
@@ -263,7 +270,7 @@ def build_curve(
     largest: float = 1.0,
     absolute: float = ERROR_ABSOLUTE,
 ) -> Curve:
-    """Tabulate a function with values in [0, `largest`]. No piece crosses a kink.
+    """A lookup table of a function with values in [0, `largest`]. No piece crosses a kink.
 
     >>> curve = build_curve(lambda t: 1 - np.exp(-t / 5e9), 10**11, Trend.RISING)
     >>> len(curve.low) < 60, bool(abs(curve(np.array([10**9]))[0] - 0.18126924692201815) < 1e-9)
@@ -291,7 +298,7 @@ def build_curve(
 def _listed(
     function: Callable[[Array], Array], pieces: NDArray[np.int64]
 ) -> list[tuple[int, float, float, Array, float]]:
-    """Pieces so short that their values are listed."""
+    """Pieces that are so short that they store their values."""
     if not len(pieces):
         return []
     ticks = pieces[:, :1] + np.arange(COEFFICIENTS)
@@ -303,7 +310,7 @@ def _listed(
 def _fitted(
     function: Callable[[Array], Array], pieces: NDArray[np.int64], absolute: float
 ) -> tuple[NDArray[np.bool_], list[tuple[int, float, float, Array, float]]]:
-    """The pieces that a polynomial fits, and those polynomials."""
+    """(which pieces a polynomial fits, the polynomials of these)."""
     middle, half = (pieces[:, 0] + pieces[:, 1]) / 2, (pieces[:, 1] - pieces[:, 0]) / 2
     places = np.concatenate([_NODES, _BETWEEN])
     values = function((middle[:, None] + half[:, None] * places).ravel()).reshape(len(pieces), -1)

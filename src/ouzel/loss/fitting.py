@@ -1,4 +1,4 @@
-"""Maximum likelihood for weighted gaps, and the family that fits best."""
+"""Fits gap distributions to weighted gaps by maximum likelihood, and chooses the family that fits best."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ AUTO = ("exponential", "gamma", "lognormal")
 
 
 def best_gap(gaps: Array, weights: Array, families: Collection[str]) -> Gap:
-    """The family that fits weighted gaps best by Schwarz's criterion."""
+    """The distribution that fits weighted gaps best, among the given families, by Schwarz's criterion."""
     return min((fit_gap(gaps, weights, name) for name in families), key=lambda gap: schwarz(gap, gaps, weights))
 
 
 def fit_gap(gaps: Array, weights: Array, family: str) -> Gap:
-    """Fit a family to weighted gaps.
+    """The distribution of one family that fits weighted gaps best.
 
     >>> fit_gap(np.array([5.0, 20.0]), np.array([2.0, 1.0]), "exponential")
     Exponential(mean=10.0)
@@ -35,12 +35,14 @@ def fit_gap(gaps: Array, weights: Array, family: str) -> Gap:
 
 
 def schwarz(gap: Gap, gaps: Array, weights: Array) -> float:
-    """The Bayesian information criterion; smaller is better. An extra parameter must improve the fit clearly."""
+    """The Bayesian information criterion of a distribution; smaller is better. It makes sure that an additional
+    parameter is used only if it improves the fit clearly.
+    """
     return _parameters(gap) * math.log(max(weights.sum(), 1.0)) - 2 * log_likelihood(gap, gaps, weights)
 
 
 def log_likelihood(gap: Gap, gaps: Array, weights: Array) -> float:
-    """Of weighted gaps."""
+    """The log-likelihood of weighted gaps."""
     return float(weights @ np.log(np.maximum(gap.density(gaps), 1e-300)))
 
 
@@ -52,7 +54,9 @@ def _parameters(gap: Gap) -> int:
 
 
 def with_units(gap: Gap) -> Gap:
-    """Fitted in nanoseconds, so that the model holds for every tick of an input."""
+    """A distribution fitted in nanoseconds, with durations as its lengths, so that it is valid for inputs with any
+    tick.
+    """
     stored = gap.to_dict()
     changed: dict[str, Any] = {}
     for name, value in stored.items():
@@ -72,7 +76,9 @@ def _exponential(gaps: Array, weights: Array) -> Gap:
 
 
 def _gamma(gaps: Array, weights: Array) -> Gap:
-    """Maximum likelihood: log(shape) - digamma(shape) = log(mean) - mean(log), solved by Newton's method."""
+    """The gamma distribution of maximum likelihood: log(shape) - digamma(shape) = log(mean) - mean(log), solved by
+    Newton's method.
+    """
     mean = _mean(gaps, weights)
     spread = math.log(mean) - _mean(np.log(gaps), weights)
     if spread <= 1e-8:
@@ -122,9 +128,9 @@ def _uniform(gaps: Array, weights: Array) -> Gap:
 
 
 def _histogram(gaps: Array, weights: Array) -> Gap:
-    """The bins of greatest likelihood, less Schwarz's penalty for each (Jackson et al. 2005).
+    """The histogram whose bins maximise the likelihood minus Schwarz's penalty for each bin (Jackson et al. 2005).
 
-    Bins of equal counts would make the last one as wide as the tail.
+    With bins of equal counts, the last bin would be as wide as the tail.
     """
     values, group = np.unique(gaps, return_inverse=True)
     before = np.concatenate([[0.0], np.cumsum(np.bincount(group, weights))])
@@ -149,7 +155,7 @@ def _histogram(gaps: Array, weights: Array) -> Gap:
 
 
 def binned(gaps: Array, weights: Array, edges: Array) -> Gap:
-    """A histogram with given edges; gaps beyond them count for the outer bins."""
+    """A histogram with given edges. Gaps beyond the edges are counted in the first or last bin."""
     counts = np.histogram(np.clip(gaps, edges[0], edges[-1]), edges, weights=weights)[0]
     return Histogram(tuple(edges.tolist()), tuple(counts.tolist()))
 

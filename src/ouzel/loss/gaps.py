@@ -1,7 +1,7 @@
-"""The time from one component to the next: five families of gap distributions.
+"""Gaps, the times from one component to the next: five families of distributions.
 
-A plain number is a length in ticks. Text ("10 min") and a timedelta are exact durations; `in_ticks` converts them once
-the tick is known.
+A plain number is a length in ticks. A text ("10 min") or a timedelta is a duration, which `in_ticks` converts once the
+tick is known.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LOGARITHMS = np.linspace(-300.0, 300.0, 4801)
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """A length of time in nanoseconds, independent of the ticks of an input."""
+    """A length of time in nanoseconds. It does not depend on the ticks of an input."""
 
     nanoseconds: float
 
@@ -63,7 +63,7 @@ def length_of(given: GivenLength, what: str) -> Length:
 
 
 def number_of(given: Any, what: str) -> float:
-    """The value as a finite number, or a clear error."""
+    """The value as a finite number. Raises an error if it is not one."""
     if isinstance(given, bool) or not isinstance(given, int | float | np.integer | np.floating):
         raise InputError(f"{what} must be a number, got {given!r}")
     if not math.isfinite(given):
@@ -72,7 +72,7 @@ def number_of(given: Any, what: str) -> float:
 
 
 def in_ticks(length: GivenLength, tick_ns: int | None, what: str) -> float:
-    """A checked length in ticks."""
+    """A length, already checked, in ticks."""
     if not isinstance(length, Duration):
         return _known(length)
     if tick_ns is None:
@@ -86,14 +86,14 @@ def in_ticks(length: GivenLength, tick_ns: int | None, what: str) -> float:
 
 @dataclass(frozen=True)
 class Gap(ABC):
-    """The distribution of a gap. Density, cdf and survival require every length in ticks."""
+    """The distribution of a gap. To compute its density, cdf or survival, all its lengths must be in ticks."""
 
     family: ClassVar[str]
     # Fields that hold a length of time, or several.
     lengths: ClassVar[tuple[str, ...]]
 
     def in_ticks(self, tick_ns: int | None) -> Gap:
-        """The same distribution with every length in ticks; `tick_ns` is None where ticks have no unit."""
+        """The same distribution with every length in ticks. `tick_ns` is None if ticks have no unit."""
         changed: dict[str, Any] = {}
         for name in self.lengths:
             value = getattr(self, name)
@@ -105,23 +105,23 @@ class Gap(ABC):
 
     @abstractmethod
     def density(self, t: Array) -> Array:
-        """f(t)."""
+        """The probability density at gaps of t ticks."""
 
     @abstractmethod
     def cdf(self, t: Array) -> Array:
-        """F(t)."""
+        """The probability that a gap is at most t ticks."""
 
     @abstractmethod
     def survival(self, t: Array) -> Array:
-        """1 - F(t), with a small relative error where it is small."""
+        """The probability that a gap is longer than t ticks. Small values have a small relative error."""
 
     @property
     def kinks(self) -> tuple[float, ...]:
-        """Where the density jumps."""
+        """The gaps at which the density jumps."""
         return ()
 
     def landmarks(self) -> list[float]:
-        """Points between which the density is smooth, at every scale."""
+        """Gaps at which panels should end, so that the density is smooth inside each panel."""
         # On a logarithmic scale: landmarks need only one or two digits.
         t = np.exp(_LOGARITHMS)
         low = t[np.minimum(np.searchsorted(self.cdf(t), _LANDMARKS), len(t) - 1)]
@@ -129,7 +129,7 @@ class Gap(ABC):
         return sorted({*low.tolist(), *high.tolist(), *self.kinks})
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """The distribution as plain values for JSON."""
         return {"family": self.family, **{f.name: plain(getattr(self, f.name)) for f in fields(self)}}
 
     @abstractmethod
@@ -146,13 +146,13 @@ def _size(length: GivenLength) -> float:
 
 
 def _known(length: GivenLength) -> float:
-    """A length that is in ticks already."""
+    """A length that is already in ticks."""
     assert isinstance(length, float), "asked before `in_ticks`"
     return length
 
 
 def plain(value: Any) -> Any:
-    """Lengths as JSON holds them."""
+    """Lengths as plain values for JSON."""
     if isinstance(value, Duration):
         return {"ns": value.nanoseconds}
     if isinstance(value, tuple):
@@ -162,7 +162,7 @@ def plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Exponential(Gap):
-    """Memoryless waiting.
+    """A gap without memory: its remaining length does not depend on the time that has passed.
 
     >>> Exponential(mean=10).cdf(np.array([10.0])).round(4).tolist()
     [0.6321]
@@ -192,7 +192,7 @@ class Exponential(Gap):
 
 @dataclass(frozen=True)
 class Gamma(Gap):
-    """A sum of waits: with shape 3 and scale 10, three exponential ones of mean 10."""
+    """A gap that is a sum of exponential ones: with shape 3 and scale 10, of three with mean 10."""
 
     shape: float
     scale: GivenLength
@@ -219,7 +219,9 @@ class Gamma(Gap):
         return incomplete_gamma(self.shape, np.maximum(t, 0.0) / _known(self.scale))[1]
 
     def landmarks(self) -> list[float]:
-        """Below shape 1 the density is infinite at 0: approach 0 in steps of a fixed ratio."""
+        """Points that approach 0 by a fixed ratio if the shape is below 1, because the density is then infinite at
+        0.
+        """
         found = super().landmarks()
         steep = [found[0] * 8.0**k for k in range(int(math.log(found[-1] / found[0], 8)))] if self.shape < 1 else []
         return sorted({*found, *steep})
@@ -230,7 +232,9 @@ class Gamma(Gap):
 
 @dataclass(frozen=True)
 class LogNormal(Gap):
-    """Half of the gaps are below the median; sigma is the standard deviation of their logarithm."""
+    """A gap whose logarithm is normal. Half of the gaps are below the median; sigma is the standard deviation of the
+    logarithm.
+    """
 
     median: GivenLength
     sigma: float
@@ -265,11 +269,11 @@ class LogNormal(Gap):
 
 
 class _Stepwise(Gap):
-    """A density that is constant between edges."""
+    """A distribution whose density is constant between edges."""
 
     @abstractmethod
     def _edges(self) -> tuple[Array, Array]:
-        """Edges and the probability of each interval between them."""
+        """(edges, the probability of each interval between them)."""
 
     def density(self, t: Array) -> Array:
         edges, shares = self._edges()
@@ -304,7 +308,7 @@ class _Stepwise(Gap):
 
 @dataclass(frozen=True)
 class Uniform(_Stepwise):
-    """Any length between two, equally likely."""
+    """A gap between two lengths, all equally likely."""
 
     low: GivenLength
     high: GivenLength
@@ -325,7 +329,7 @@ class Uniform(_Stepwise):
 
 @dataclass(frozen=True)
 class Histogram(_Stepwise):
-    """Observed gaps: counts between neighbouring edges.
+    """Observed gaps: how many were between adjacent edges.
 
     >>> Histogram(edges=(0, 10, 20), counts=(3, 1)).cdf(np.array([10.0])).tolist()
     [0.75]
@@ -363,7 +367,7 @@ FAMILIES: Mapping[str, type[Gap]] = {
 
 
 def gap_from_dict(stored: Mapping[str, Any]) -> Gap:
-    """The distribution that `to_dict` wrote.
+    """The distribution from the values that `to_dict` returned.
 
     >>> gap_from_dict(Exponential("5 s").to_dict()) == Exponential("5 s")
     True
@@ -381,7 +385,7 @@ def gap_from_dict(stored: Mapping[str, Any]) -> Gap:
 
 
 def from_plain(value: Any) -> Any:
-    """What `plain` wrote."""
+    """Lengths from the values that `plain` returned."""
     if isinstance(value, Mapping):
         return Duration(number_of(value.get("ns"), "a duration"))
     if isinstance(value, list):
@@ -399,10 +403,10 @@ _CLOSE = 1e-16
 
 
 def incomplete_gamma(shape: float, x: Array) -> tuple[Array, Array]:
-    """The regularised incomplete gamma functions, lower and upper, each with a small relative error.
+    """(lower, upper): the regularised incomplete gamma functions, each with a small relative error.
 
-    The series is used below the mean and the continued fraction above it, so that neither subtracts nearly equal
-    numbers (Numerical Recipes 6.2).
+    A series is used below the mean, and a continued fraction above it, so that no nearly equal numbers are subtracted
+    (Numerical Recipes 6.2).
 
     >>> lower, upper = incomplete_gamma(1.0, np.array([2.0]))
     >>> bool(np.isclose(upper[0], np.exp(-2.0), rtol=1e-14, atol=0.0))
@@ -437,7 +441,7 @@ def _series(shape: float, x: Array) -> Array:
 
 
 def _continued_fraction(shape: float, x: Array) -> Array:
-    """Lentz's method."""
+    """The continued fraction of the upper function, by Lentz's method."""
     b = x + 1 - shape
     c = np.full(x.shape, 1 / _SMALLEST)
     d = 1 / b

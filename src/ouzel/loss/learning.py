@@ -1,11 +1,13 @@
-"""Loss rates, priors, gaps and background from a lossy stream, by expectation maximisation.
+"""Learns loss rates, priors, gaps and background from a lossy stream by expectation maximisation.
 
-docs/semantics.md, "Probabilities", has the model and "Learning" what is maximised. The data are *bindings*: for each
-last event all ways to bind earlier events, those of negative components included. Expectation has two steps. `counted`
-weighs the bindings of each last event and sums them by edge and length, so that its result is small and sums of parts
-of a stream are sums. `completed` shares the sums out among what may have happened on each edge.
+The model is in docs/semantics.md, "Probabilities", and what is maximised in "Learning". The data are *bindings*: for
+each last event, all ways to bind earlier events, including events of negative components. The expectation step has two
+parts. `counted` computes the probability of each binding and adds these up by edge and length. Its result is small, and
+the results for parts of a stream can be added. `completed` divides these sums among all that may have happened on each
+edge.
 
-Lengths are numbers of cells, because sums over lost events are then convolutions of arrays.
+Times are divided into *cells*, and lengths are numbers of cells. So sums over the times of lost events are convolutions
+of arrays.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ _GAIN_MIN = 1e-6
 
 @dataclass(frozen=True)
 class Chain:
-    """The components of a pattern and its window, in ticks, which is divided into cells."""
+    """The components of a pattern, and its window in ticks, which is divided into cells."""
 
     names: tuple[str, ...]
     negated: tuple[bool, ...]
@@ -50,7 +52,7 @@ class Chain:
 
     @cached_property
     def positives(self) -> tuple[int, ...]:
-        """Their positions in the pattern."""
+        """The positions of the positive components in the pattern."""
         return tuple(position for position, negated in enumerate(self.negated) if not negated)
 
     @property
@@ -58,24 +60,26 @@ class Chain:
         return self.window / self.cells
 
     def name(self, place: int) -> str:
-        """Of a positive component, by its place among them."""
+        """The name of a positive component, given its index among these."""
         return self.names[self.positives[place]]
 
     def negatives(self, source: int, target: int) -> tuple[int, ...]:
-        """Those that an edge covers: from the window's start only those before the first component."""
+        """The negative components on an edge. On an edge from the start of the window, only those before the first
+        component.
+        """
         low = -1 if source == ENTRY else self.positives[source]
         high = self.positives[0 if source == ENTRY else target]
         return tuple(position for position in range(low + 1, high) if self.negated[position])
 
     @cached_property
     def bounds(self) -> Array:
-        """Of cells around the multiples of the width up to the window, and of ever longer ones beyond it."""
+        """The bounds of cells: around multiples of the cell width up to the window, then of increasing length."""
         inside = (np.arange(self.cells + 1) + 0.5) * self.width
         return np.concatenate([[0.0], inside, inside[-1] * 1.12 ** np.arange(1, _TAIL_CELLS), [np.inf]])
 
     @cached_property
     def lengths(self) -> Array:
-        """A length for each cell."""
+        """The length that represents each cell."""
         bounds = self.bounds
         middle = (bounds[1:] + np.minimum(bounds[:-1], 1e300)) / 2
         middle[-1] = bounds[-2] * 1.12
@@ -84,9 +88,10 @@ class Chain:
 
 @dataclass(frozen=True)
 class Bindings:
-    """A row for each binding. `lengths` has the cells from the start of the window to the event of each component but
-    the last, -1 where it has none; rows with the same last event have the same `group`. `ends` has the times of last
-    events."""
+    """Bindings, one for each row. `lengths` has, for each component except the last, the number of cells from the start
+    of the window to its event; -1 if it has none. Rows with the same last event have the same `group`. `ends` has the
+    times of last events.
+    """
 
     lengths: NDArray[np.int32]
     group: NDArray[np.int64]
@@ -94,7 +99,7 @@ class Bindings:
 
     @classmethod
     def of(cls, chain: Chain, times: Array, group: NDArray[np.int64], ends: NDArray[np.int64]) -> Bindings:
-        """`times` since the start of the window, NaN where a component has no event."""
+        """Bindings from `times` since the start of the window. NaN means that a component has no event."""
         cells = np.where(np.isnan(times), -1, np.rint(np.nan_to_num(times) / chain.width)).astype(np.int32)
         _, numbered = np.unique(group, return_inverse=True)
         return cls(np.minimum(cells, chain.cells), numbered, ends)
@@ -105,7 +110,7 @@ class Bindings:
         return int(self.group.max(initial=-1)) + 1
 
     def parts(self, rows_max: int) -> Iterator[Bindings]:
-        """Parts of about so many rows, with all rows of each last event in one of them."""
+        """The bindings in parts of about this many rows. All rows of one last event are in the same part."""
         part = np.cumsum(np.bincount(self.group, minlength=self.groups))[self.group] // rows_max
         for number in np.unique(part):
             rows = part == number
@@ -114,7 +119,7 @@ class Bindings:
 
     @cached_property
     def by_bound(self) -> list[tuple[tuple[int, ...], NDArray[np.int64]]]:
-        """Sets of bound components, each with the rows that bind exactly these."""
+        """Each set of bound components, with the rows that bind exactly these."""
         bits = (self.lengths >= 0) @ (np.int64(1) << np.arange(self.lengths.shape[1]))
         return [
             (tuple(p for p in range(self.lengths.shape[1]) if found >> p & 1), np.flatnonzero(bits == found))
@@ -122,7 +127,7 @@ class Bindings:
         ]
 
     def without(self, dropped: NDArray[np.bool_]) -> Bindings:
-        """As if some rows were not there. Each last event keeps the one that binds nothing."""
+        """The bindings without some rows. For each last event, the binding of no earlier events is kept."""
         return Bindings(self.lengths[~dropped], self.group[~dropped], self.ends[~dropped])
 
 
@@ -130,7 +135,7 @@ class Bindings:
 
 
 class Cells:
-    """A gap as the probabilities of its cells."""
+    """A gap as a probability for each cell."""
 
     def __init__(self, gap: Gap, chain: Chain) -> None:
         below, above = gap.cdf(chain.bounds[:-1]), gap.survival(chain.bounds[:-1])
@@ -143,13 +148,13 @@ class Cells:
         self.survival = (np.cumsum(self.mass[::-1])[::-1] - self.mass / 2)[inside]
 
     def longer(self, weights: Array) -> Array:
-        """Weights of gaps that are longer than their cell, as weights of all cells."""
+        """Distribute weights over cells: the weight of a cell is for gaps that are longer than it."""
         share = np.divide(weights, self.survival, out=np.zeros_like(weights), where=self.survival > 0)
         before = np.concatenate([np.cumsum(share), np.full(len(self.mass) - len(share), share.sum())])
         return np.asarray(self.mass * (before - np.pad(share, (0, len(self.mass) - len(share))) / 2))
 
     def shorter(self, weights: Array) -> Array:
-        """The same for gaps that are shorter."""
+        """Distribute weights over cells: the weight of a cell is for gaps that are shorter than it."""
         share = np.divide(weights, self.happened, out=np.zeros_like(weights), where=self.happened > 0)
         found = np.zeros_like(self.mass)
         found[: len(share)] = self.inside * (np.cumsum(share[::-1])[::-1] - share / 2)
@@ -157,7 +162,7 @@ class Cells:
 
 
 def convolved(first: Array, second: Array) -> Array:
-    """Of two lengths in a row."""
+    """The convolution of two arrays over cells: the distribution of the sum of two lengths."""
     return np.convolve(first, second)[: len(first)]
 
 
@@ -167,7 +172,9 @@ def _correlated(later: Array, first: Array) -> Array:
 
 
 class Edges:
-    """The probabilities of all that may have happened between two bound components, by cells (`Weights.every`)."""
+    """The probability of all that may have happened between two bound components, for each length in cells
+    (`Weights.every`).
+    """
 
     def __init__(self, chain: Chain, model: LossModel) -> None:
         self.chain, self.model = chain, model
@@ -177,13 +184,13 @@ class Edges:
         self._beside: dict[tuple[int, int, int], Array] = {}
 
     def cells(self, kind: str, name: str) -> Cells:
-        """Of `gaps` or `skip_gaps`."""
+        """A gap of the model in cells. `kind` is gaps or skip_gaps."""
         if (kind, name) not in self._cells:
             self._cells[kind, name] = Cells(getattr(self.model, kind)[name], self.chain)
         return self._cells[kind, name]
 
     def gap(self, source: int, target: int) -> tuple[str, str]:
-        """Which gap a step takes."""
+        """(kind, name) of the gap from one positive component to another, if none between them happened."""
         skipped = self.chain.name(target - 1)
         if target > source + 1 and skipped in self.model.skip_gaps:
             return "skip_gaps", skipped
@@ -200,16 +207,18 @@ class Edges:
         return self.prior(place) * self.loss(self.chain.positives[place])
 
     def skipped(self, places: range) -> float:
-        """The probability that none of these happened."""
+        """The probability that none of some components happened."""
         return float(np.prod([1 - self.prior(place) for place in places]))
 
     def quiet(self, negative: int) -> Array:
-        """A negative did not happen within a length, or was lost."""
+        """The probability, by length, that a negative component did not happen or was lost."""
         cells = self.cells("gaps", self.chain.names[negative])
         return cells.survival + self.loss(negative) * cells.happened
 
     def step(self, source: int, target: int, observed: tuple[int, ...] = ()) -> Array:
-        """None of the components between happened, and no other negative was observed."""
+        """The probability, by length, that none of the components between happened, and that no negative was observed
+        except those given.
+        """
         if source == ENTRY:
             found = np.full(self.chain.cells + 1, self.skipped(range(target)))
         else:
@@ -220,12 +229,14 @@ class Edges:
         return found
 
     def before(self, source: int, target: int) -> Array:
-        """One happened before the window, and is followed by another."""
+        """The probability, by length, that the source happened before the window and the target is the next component
+        that happened.
+        """
         share = self.prior(source) * self.skipped(range(source + 1, target))
         return share * self.cells(*self.gap(source, target)).survival
 
     def nothing_lost(self, source: int, target: int) -> Array:
-        """None of the components between was lost."""
+        """The probability, by length, that none of the components between was lost."""
         found = self.step(source, target)
         if source == ENTRY:
             for place in range(target):
@@ -248,19 +259,23 @@ class Edges:
         return self._steps[source, target]
 
     def step_seen(self, source: int, target: int, negative: int) -> Array:
-        """A step in which a negative happened and was observed, at any time."""
+        """Like `step`, if a negative component happened and was observed, at any time."""
         if negative not in self.chain.negatives(source, target):
             return np.zeros(self.chain.cells + 1)
         cells = self.cells("gaps", self.chain.names[negative])
         return self.step(source, target, (negative,)) * (1 - self.loss(negative)) * cells.happened
 
     def seen(self, source: int, target: int, negative: int) -> Array:
-        """A negative was observed at any time, beside lost components or not."""
+        """The probability, by length, that a negative component was observed at any time, with or without lost
+        components.
+        """
         return self.step_seen(source, target, negative) + self.seen_beside(source, target, negative)
 
     def when_seen(self, source: int, target: int, negative: int) -> Array:
-        """How likely an observed negative beside a lost component is at each length. That the edge ends later is the
-        only thing that the end of the edge says about it here; exactly, it would be a function of both lengths."""
+        """The probability, by length, of the time of an observed negative if a component on the edge was lost. This is
+        an approximation: exactly, it would also depend on the length of the edge, of which only that it ends later is
+        used.
+        """
         due = self.cells("gaps", self.chain.names[negative]).inside
         found = np.zeros(self.chain.cells + 1)
         for last in range(source + 1, target):
@@ -269,7 +284,9 @@ class Edges:
         return found
 
     def seen_beside(self, source: int, target: int, negative: int) -> Array:
-        """A negative was observed, and a component between the bound ones was lost."""
+        """The probability, by length, that a negative component was observed and a component between the bound ones was
+        lost.
+        """
         key = source, target, negative
         if key not in self._beside:
             found = np.zeros(self.chain.cells + 1)
@@ -288,7 +305,7 @@ class Edges:
 
 @dataclass
 class Counts:
-    """Sums over last events, by edge and length. Those of two parts of a stream add up."""
+    """Sums over all last events, by edge and length. Those for two parts of a stream can be added."""
 
     edges: dict[EdgeKey, Array] = field(default_factory=dict)
     # Observed negatives by the length of their gap.
@@ -327,7 +344,7 @@ def _sum_into(sums: dict[Any, Any], key: Any, value: Any) -> None:
 
 
 def weights(edges: Edges, data: Bindings) -> Array:
-    """The weight of each binding, relative to all its events being background."""
+    """The weight of each binding, relative to the weight of the explanation that all its events are background."""
     found = np.ones(len(data.lengths))
     for bound, rows in data.by_bound:
         weight = np.full(len(rows), _of_bound(edges, bound))
@@ -338,7 +355,7 @@ def weights(edges: Edges, data: Bindings) -> Array:
 
 
 def _of_bound(edges: Edges, bound: Sequence[int]) -> float:
-    """The factors of bound components."""
+    """The product of the factors of bound components."""
     chain = edges.chain
     made = edges.prior(len(chain.positives) - 1)
     for position in bound:
@@ -349,7 +366,7 @@ def _of_bound(edges: Edges, bound: Sequence[int]) -> float:
 
 @dataclass(frozen=True)
 class _Edge:
-    """An edge of several bindings, with its length and those of the gaps of observed negatives."""
+    """The same edge in several bindings, with its lengths and the lengths of the gaps of observed negatives."""
 
     source: int
     target: int
@@ -359,7 +376,7 @@ class _Edge:
 
 
 def edges_of(chain: Chain, bound: Sequence[int], lengths: NDArray[np.int32]) -> list[_Edge]:
-    """The edges of bindings of the same components."""
+    """The edges of bindings that bind the same components."""
     places = [p for p, position in enumerate(chain.positives[:-1]) if position in bound] + [len(chain.positives) - 1]
     found = []
     for source, target in zip([ENTRY, *places], places, strict=False):
@@ -374,7 +391,9 @@ def edges_of(chain: Chain, bound: Sequence[int], lengths: NDArray[np.int32]) -> 
 
 
 def of_edge(edges: Edges, edge: _Edge) -> tuple[Array, Array]:
-    """The factors of an edge of several bindings: without and with a lost component beside an observed negative."""
+    """(without, with): the factors of an edge in several bindings, without and with a lost component on an edge with an
+    observed negative.
+    """
     chain, nothing = edges.chain, np.zeros(len(edge.length))
     width = chain.width if edge.source != ENTRY else 1.0
     if not edge.observed:
@@ -399,14 +418,14 @@ def _background(edges: Edges, position: int) -> float:
 
 
 def posterior(edges: Edges, data: Bindings, weight: Array) -> tuple[Array, Array]:
-    """The probability of each binding, and the sum of weights of each last event."""
+    """(the probability of each binding, the sum of the weights for each last event)."""
     prior = edges.prior(len(edges.chain.positives) - 1)
     whole: Array = np.bincount(data.group, weight, data.groups).astype(np.float64) + 1 - prior
     return np.divide(weight, whole[data.group], out=np.zeros_like(weight), where=weight > 0), whole
 
 
 def counted(edges: Edges, data: Bindings) -> Counts:
-    """The first step of expectation: the probabilities of bindings, summed."""
+    """The first part of the expectation step: the probabilities of bindings, added up by edge and length."""
     chain = edges.chain
     share, whole = posterior(edges, data, weights(edges, data))
     made = Counts(last_events=float(data.groups), attempts=float(share.sum()))
@@ -427,7 +446,7 @@ def counted(edges: Edges, data: Bindings) -> Counts:
 
 @dataclass
 class Completed:
-    """How often each thing is expected to have happened. Gaps are weights of cells."""
+    """The expected number of times that each thing happened. Gaps are weights of cells."""
 
     happened: dict[str, float] = field(default_factory=dict)
     absent: dict[str, float] = field(default_factory=dict)
@@ -446,7 +465,7 @@ class Completed:
 
 
 def completed(edges: Edges, counts: Counts) -> Completed:
-    """The second step of expectation: what happened on the edges."""
+    """The second part of the expectation step: what happened on the edges."""
     chain, made = edges.chain, Completed()
     size = len(chain.lengths)
 
@@ -540,7 +559,7 @@ def _ratio(amount: Array, whole: Array) -> Array:
 
 @dataclass(frozen=True)
 class Known:
-    """What the user gave, which is not learnt, and the families of gaps."""
+    """What the user has given, so that it is not learnt; and the families of gaps."""
 
     names: Mapping[str, frozenset[str]]
     loss: bool
@@ -552,7 +571,7 @@ class Known:
 
 
 def maximised(edges: Edges, counts: Counts, known: Known) -> LossModel:
-    """The likeliest model, if everything happened as often as expected."""
+    """The maximisation step: the most likely model, given how often each thing is expected to have happened."""
     chain, model, made = edges.chain, edges.model, completed(edges, counts)
     last = chain.names[-1] if not chain.negated[-1] else chain.name(-1)
     priors, losses = dict(model.priors), dict(model.component_loss)
@@ -590,14 +609,14 @@ def maximised(edges: Edges, counts: Counts, known: Known) -> LossModel:
 
 
 def _refitted(gap: Gap, lengths: Array, cells: Array) -> Gap:
-    """The same family, and the same bins."""
+    """A gap fitted again, with the same family and the same bins."""
     if isinstance(gap, Histogram):
         return binned(lengths, cells, np.array(gap.edges, np.float64))
     return fit_gap(lengths, cells, gap.family)
 
 
 def pairs(chain: Chain, data: Bindings) -> Counts:
-    """Of bindings of one or two components the lengths between these, by their positions (or ENTRY)."""
+    """The lengths between components, from bindings with one or two of them, by their positions (or ENTRY)."""
     found = Counts()
     last = chain.positives[-1]
     for bound, rows in data.by_bound:
@@ -612,7 +631,7 @@ def pairs(chain: Chain, data: Bindings) -> Counts:
 
 
 def start(chain: Chain, found: Counts, given: LossModel, known: Known) -> LossModel:
-    """A model to begin with: gaps between events of `pairs`, one in ten lost, little background."""
+    """A model to start with: gaps between the events of `pairs`, a loss of one in ten, and little background."""
     gaps, skips = dict(given.gaps), dict(given.skip_gaps)
     lengths = chain.lengths[: chain.cells + 1]
     for position, name in enumerate(chain.names):
@@ -644,10 +663,10 @@ def start(chain: Chain, found: Counts, given: LossModel, known: Known) -> LossMo
 def learnt(
     chain: Chain, count: Callable[[LossModel], Counts], first: LossModel, known: Known
 ) -> tuple[LossModel, list[float]]:
-    """The likeliest model and the log-likelihoods on the way to it, which never fall.
+    """(model, log-likelihoods): the most likely model, and the log-likelihood after each step, which never falls.
 
-    `count` does the first step of expectation for a model. Every third model is extrapolated from the two before it
-    (Varadhan and Roland 2008), and kept if it is likelier.
+    `count` does the first part of the expectation step for a model. Every third model is extrapolated from the two
+    before it (Varadhan and Roland 2008), and kept if it is more likely.
     """
     model, counts = first, count(first)
     found = [counts.likelihood]
@@ -670,7 +689,7 @@ def learnt(
 
 
 def with_families(chain: Chain, counts: Counts, model: LossModel, known: Known) -> LossModel:
-    """The family of each gap that fits best what is expected to have happened."""
+    """The model with the family for each gap that best fits what is expected to have happened."""
     made = completed(Edges(chain, model), counts)
     changed: dict[str, Any] = {kind: dict(getattr(model, kind)) for kind in _GAPS}
     for (kind, name), cells in made.gaps.items():
@@ -693,7 +712,7 @@ _RATES, _GAPS = ("priors", "component_loss"), ("gaps", "skip_gaps")
 
 
 def _packed(model: LossModel) -> Array:
-    """The parameters on scales without limits."""
+    """The parameters of a model on scales without limits, for extrapolation."""
     found = []
     for name in _RATES:
         share = np.clip(np.array(list(getattr(model, name).values())), 1e-9, 1 - 1e-9)
@@ -711,7 +730,7 @@ def _packed(model: LossModel) -> Array:
 
 
 def _unpacked(like: LossModel, point: Array) -> LossModel:
-    """A model with other parameters; those at their limits stay."""
+    """The model with other parameters. Parameters at their limits stay the same."""
     left = list(point)
     changed: dict[str, Any] = {}
     for name in _RATES:

@@ -1,5 +1,6 @@
-"""What a stream loses and how its gaps are distributed: `LossModel`, given by hand or fitted to a history of complete
-matches."""
+"""`LossModel`: what a stream loses and how its gaps are distributed. It is given by hand, or fitted to a history of
+complete matches.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ Fitted = tuple[dict[str, Gap], dict[str, Gap], dict[str, float]]
 
 
 def fitted(matches: Any, components: Sequence[str] | None, time: str, family: str | Mapping[str, str]) -> Fitted:
-    """Gaps, gaps after skipped components, and priors."""
+    """Gaps, gaps after skipped components, and priors, fitted to complete matches."""
     table = matches if isinstance(matches, pa.Table) else _table(matches)
     names = list(components) if components is not None else _components(table, time)
     if len(names) < 2:
@@ -93,7 +94,9 @@ def _components(table: pa.Table, time: str) -> list[str]:
 
 
 def _times(table: pa.Table, name: str, time: str) -> tuple[NDArray[np.int64], NDArray[np.bool_], int | None]:
-    """The time of a component's event in each row, where it happened, and the nanoseconds of a tick if it has any."""
+    """(times, happened, tick): for each row, the time of a component's event and whether it happened; and the length of
+    a tick in nanoseconds, None if it has no unit.
+    """
     if name not in table.column_names:
         raise InputError(f"the history has no column '{name}'")
     column = table.column(name)
@@ -132,15 +135,15 @@ _VERSION = 1
 class LossModel:
     """Loss rates, gap distributions and priors for queries over incomplete streams (THRESHOLD).
 
-    `loss` is the share of events that readers lose. `component_loss` gives it for a component, by its variable.
-    `reader_loss` gives it for a reader: the value that a component's own condition gives to the attribute named in
-    `reader` (`x.reader = 'shelf'`), or the component's event type with `reader="type"`. The rate of a component takes
-    precedence over that of its reader, and the rate of a reader over `loss`.
+    `loss` is the share of events that readers lose. `component_loss` gives this share for a component, by its variable.
+    `reader_loss` gives it for a reader. A component's reader is the value to which its own condition fixes the
+    attribute named in `reader`, as in `x.reader = 'shelf'`; with `reader="type"` it is the component's event type. The
+    rate of a component takes precedence over that of its reader, and the rate of a reader over `loss`.
 
-    `gaps` maps a variable to the time between the positive component before it and itself. Negative components need
-    one; the first component needs none. `priors` give the probability that each component happens at all, and
+    `gaps` maps a variable to the distribution of the time since the positive component before it. Negative components
+    need a gap too; the first component needs none. `priors` give the probability that a component happens at all, and
     `skip_gaps` the time to the next component if it does not. `background` is the mean time, for each key, between
-    events that fit a component and belong to no match. `probability` needs priors, `score` does not.
+    events that fit a component but belong to no match. `probability` needs priors, but `score` does not.
 
     >>> from ouzel.loss import Exponential
     >>> model = LossModel(0.05, gaps={"c": Exponential("20 min")}, priors={"a": 0.9})
@@ -183,7 +186,7 @@ class LossModel:
     def loss_of(self, component: str, readers: Sequence[str] | None) -> float:
         """The loss rate of a component that these readers read; None if the readers are not known.
 
-        With several readers, the highest rate counts. With none, nothing can be lost.
+        Of several readers, the highest rate counts. Without readers, nothing can be lost.
         """
         if component in self.component_loss:
             return self.component_loss[component]
@@ -192,7 +195,7 @@ class LossModel:
         return max((self.reader_loss.get(reader, self.loss) for reader in readers), default=0.0)
 
     def background_of(self, component: str, tick_ns: int | None) -> float | None:
-        """The mean ticks between background events that fit a component; None if the model does not say."""
+        """The mean time in ticks between background events that fit a component; None if the model has none."""
         given = self.background.get(component)
         return None if given is None else in_ticks(given, tick_ns, f"background[{component!r}]")
 
@@ -212,17 +215,17 @@ class LossModel:
     ) -> LossModel:
         """Learn a model from a lossy stream, or from a history without loss.
 
-        With `query`, `events` is a stream as `ouzel.match` takes it, or Spark DataFrames. Loss rates, gaps, priors and
-        background are learnt by expectation maximisation. Components between the first and the last get their own loss
-        rates if that fits clearly better than one for all. If `loss` or `reader_loss` is given, the gaps that skip a
-        component are learnt too.
+        With `query`, `events` is a stream, in any form that `ouzel.match` takes, or as Spark DataFrames. Loss rates,
+        gaps, priors and background are learnt by expectation maximisation. Components between the first and the last
+        get different loss rates if these fit clearly better than a common rate. If `loss` or `reader_loss` is given,
+        the gaps that skip a component are learnt too.
 
-        Without it, `events` is a table as `ouzel.match` returns it: a struct for each component, with the event's time
-        in the field named by `time`. A null struct means that the component did not happen; such rows give its prior
-        and the gap that skips it.
+        Without `query`, `events` is a table of matches, as `ouzel.match` returns it: a struct for each component, with
+        the event's time in the field named by `time`. A null struct means that the component did not happen. Such rows
+        decide its prior and the gap that skips it.
 
-        `family` is auto, which chooses by Schwarz's criterion, or one of exponential, gamma, lognormal, uniform and
-        histogram. All other fields of the model can be given as arguments and are not learnt then.
+        `family` is exponential, gamma, lognormal, uniform or histogram; auto chooses one by Schwarz's criterion. Other
+        fields of the model can be given as arguments, and are then not learnt.
 
         >>> history = [{"a": {"ts": 0}, "b": {"ts": gap}} for gap in (5, 9, 10, 11, 15)]
         >>> LossModel.fit(history, loss=0.1, family="exponential").gaps
@@ -259,9 +262,10 @@ class LossModel:
         time_unit: str | None = None,
         params: Mapping[str, Any] | None = None,
     ) -> Report:
-        """How well the model fits a stream: rates, gaps and their families, and calibration on events that are hidden.
+        """How well the model fits a stream: rates, gaps and their families, and calibration with events that are hidden
+        for this purpose.
 
-        Its `warnings` say where the stream contradicts the model; `fit` issues them as `ouzel.ModelWarning`.
+        Its `warnings` say where the stream contradicts the model. `fit` gives them as `ouzel.ModelWarning`.
         """
         import ouzel
 
@@ -274,7 +278,7 @@ class LossModel:
             source.close()
 
     def to_json(self) -> str:
-        """The model as text; `from_json` reads it."""
+        """The model as text, which `from_json` reads."""
         return json.dumps(
             {
                 "version": _VERSION,
@@ -292,7 +296,7 @@ class LossModel:
 
     @classmethod
     def from_json(cls, text: str) -> LossModel:
-        """The model that `to_json` wrote."""
+        """The model from the text of `to_json`."""
         try:
             stored = json.loads(text)
         except (TypeError, ValueError) as error:
@@ -312,9 +316,10 @@ class LossModel:
         return cls(**fields)
 
     def plot(self, path: str | None = None, *, components: Sequence[str] | None = None) -> Any:
-        """The gaps' densities with loss rates and priors, as a matplotlib figure; with `path` also as a file.
+        """A matplotlib figure with the densities of gaps, loss rates and priors. With `path` it is also written to a
+        file.
 
-        One panel for each component shows its gap and the gap that skips it.
+        It has one panel for each component, with its gap and the gap that skips it.
         """
         try:
             from matplotlib.figure import Figure

@@ -1,8 +1,8 @@
-"""The weights of explanations, as functions of the time between bound components.
+"""The weights of explanations, as functions of the times between bound components.
 
-docs/semantics.md, "Probabilities". The weight of an explanation is a product over its edges, as its score is. An edge
-leads from one bound component to the next, or from the start of the window to the first bound one. Its factors are
-those of the components between them, and that of its source: π(1 - ε) · background.
+See docs/semantics.md, "Probabilities". The weight of an explanation is a product over its edges, like its score. An
+edge leads from one bound component to the next, or from the start of the window to the first bound one. The weight of
+an edge has a factor for each component between the two, and one for its source: π(1 - ε) · background.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PIECES_MAX = 48
 
 
 class Weights:
-    """The edges of a pattern, and their weights for times in (0, window]."""
+    """The weights of a pattern's edges, for times in (0, window]."""
 
     def __init__(self, components: Sequence[LossyComponent], window: float) -> None:
         self.positives = tuple(c for c in components if not c.negated)
@@ -41,7 +41,7 @@ class Weights:
     # ── What an edge weighs ────────────────────────────────────────────────────────────────────────
 
     def path(self, source: int, target: int) -> Pieces:
-        """All components between them happened and were lost, and no negative happened."""
+        """The weight that all components between two happened and were lost, and that no negative happened."""
         if source == ENTRY and target == 0:
             return self._pieces(lambda t: self._absent(self._negatives[0], t), self._gaps(self._negatives[0]))
         if target == source + 1 and source != ENTRY:
@@ -51,7 +51,9 @@ class Weights:
         return self._scaled(source, self._convolved(before, self._next(target - 1), lost))
 
     def every(self, source: int, target: int) -> Pieces:
-        """All that may have happened to the components between them, except that a negative was observed."""
+        """The weight of all that may have happened to the components between two, except that a negative was
+        observed.
+        """
         key = ("every", source, target)
         if key not in self._made:
             direct = self._entry(target) if source == ENTRY else self._step(source, target)
@@ -71,7 +73,7 @@ class Weights:
         return self._scaled(source, self._made[key])
 
     def nothing_between(self, source: int, target: int) -> Pieces:
-        """No component between them happened; without the factors of the negatives."""
+        """The weight that no component between two happened, without the factors of negatives."""
         if source != ENTRY:
             return self._scaled(source, self._step(source, target, negatives=False))
         share = self._skipped(range(target))
@@ -90,14 +92,14 @@ class Weights:
         return self._pieces(lambda t: self._quiet(own, t), self._gaps(own))
 
     def unobserved(self, negative: LossyComponent, t: Array) -> Array:
-        """A negative did not happen in a time t, or was lost."""
+        """The probability that a negative did not happen within a time t, or was lost."""
         if negative.loss == 0 and negative.gap is None:
             return np.ones(len(t))
         assert negative.gap is not None, "checked when the plan is made"
         return np.asarray(negative.gap.survival(t) + negative.loss * negative.gap.cdf(t))
 
     def observed(self, negative: LossyComponent, t: Array) -> Array:
-        """A negative happened after a time t and was observed."""
+        """The density that a negative happened after a time t and was observed."""
         if negative.gap is None:
             return np.zeros(len(t))
         return np.asarray((1 - negative.loss) * self._background(negative) * negative.gap.density(t))
@@ -136,7 +138,7 @@ class Weights:
         return found
 
     def _gap(self, source: int, target: int) -> Gap:
-        """From one that happened to the next that did."""
+        """The distribution of the time from a component to the next one that happened."""
         skipped = self.positives[target - 1].skip_gap if target > source + 1 else None
         gap = self.positives[target].gap if skipped is None else skipped
         assert gap is not None, "checked when the plan is made"
@@ -145,7 +147,7 @@ class Weights:
     # ── Functions ──────────────────────────────────────────────────────────────────────────────────
 
     def _next(self, source: int) -> Pieces:
-        """The next component happened, and no negative between them."""
+        """The weight that the next component happened, and no negative between the two."""
         key = ("next", source)
         if key not in self._made:
             gap, negatives = self._gap(source, source + 1), self._negatives[source + 1]
@@ -158,7 +160,7 @@ class Weights:
         return self._made[key]
 
     def _step(self, source: int, target: int, *, negatives: bool = True) -> Pieces:
-        """Of the components between two that happened none did, and no negative was observed."""
+        """The weight that none of the components between two happened, and that no negative was observed."""
         between = [n for place in range(source + 1, target + 1) for n in self._negatives[place]] if negatives else []
         between = [n for n in between if n.gap is not None]
         key = ("step", source, target, tuple(n.name for n in between))
@@ -174,7 +176,9 @@ class Weights:
         return self._made[key]
 
     def _entry(self, target: int) -> Pieces:
-        """The first component that happened in the window, as a function of the time since its start."""
+        """The weight of the first component that happened in the window, as a function of the time since the start of
+        the window.
+        """
         terms = []
         for source in range(target):
             share = self._prior(source) * self._skipped(range(source + 1, target))
@@ -217,7 +221,7 @@ class Weights:
         return self._made[key]
 
     def _resolved(self, function: Callable[[Array], Array], parts: Sequence[tuple[Pieces, ...]]) -> Pieces:
-        """Panels of a sum of convolutions."""
+        """A function on panels that are fine enough for it. The function is a sum of convolutions of `parts`."""
         kinks: set[float] = set()
         marks: set[float] = set()
         for part in parts:
@@ -233,14 +237,14 @@ class Weights:
 
 
 def _few(points: Sequence[float], most: int) -> tuple[float, ...]:
-    """At most so many of the points, evenly chosen."""
+    """At most `most` of the points, evenly chosen."""
     if len(points) <= most:
         return tuple(points)
     return tuple(points[round(place)] for place in np.linspace(0, len(points) - 1, most))
 
 
 def _sums(points: Sequence[tuple[float, ...]]) -> set[float]:
-    """Where a convolution has its kinks or marks: at those of each function, and at their sums."""
+    """The points at which a convolution has kinks or marks: the points of each function, and all their sums."""
     found = {0.0}
     for own in points:
         found |= {before + point for before in found for point in own}
@@ -248,7 +252,7 @@ def _sums(points: Sequence[tuple[float, ...]]) -> set[float]:
 
 
 class _Scaled(Pieces):
-    """A function times a constant."""
+    """A function times a constant factor."""
 
     def __init__(self, inner: Pieces, factor: float) -> None:
         super().__init__(lambda t: factor * inner(t), inner.breaks, inner.kinks, inner.marks)
@@ -258,7 +262,7 @@ class _Scaled(Pieces):
 
 
 class _Never(Pieces):
-    """Zero everywhere."""
+    """The function that is zero everywhere."""
 
     def __init__(self, window: float) -> None:
         super().__init__(lambda t: np.zeros(len(t)), np.array([0.0, window]))

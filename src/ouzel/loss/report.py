@@ -1,7 +1,7 @@
 """How well a loss model fits a stream: `LossModel.report`.
 
-What really happened is not known. So some of the observed events are hidden, and the model must say which are: of the
-explanations in which it says with a probability near p that an event was hidden, the share near p must be true.
+What really happened is not known. So some of the observed events are hidden, and the model must guess which. The model
+is calibrated if, among the cases to which it gives a probability near p, an event was hidden in a share near p.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ _CHANGE_MAX = 0.03
 
 @dataclass
 class Hidden:
-    """By component and bin: how many, the sum of probabilities, and how many were hidden."""
+    """By component and bin of probability: the number of cases, the sum of their probabilities, and how many were
+    really hidden.
+    """
 
     bins: dict[int, Array] = field(default_factory=dict)
 
@@ -54,7 +56,7 @@ class Hidden:
 
 
 def hidden(chain: Chain, model: LossModel, data: Bindings) -> Hidden:
-    """Hide events, and compare what the model says with what was hidden."""
+    """Hide some events, and compare the model's probabilities with what was hidden."""
     made = Hidden()
     edges = Edges(chain, model)
     before, _ = posterior(edges, data, weights(edges, data))
@@ -85,7 +87,7 @@ def hidden(chain: Chain, model: LossModel, data: Bindings) -> Hidden:
 
 
 def _mixed(ends: NDArray[np.int64], cells: NDArray[np.int32], position: int) -> Array:
-    """A number in [0, 1) that looks random, for each event before a last event."""
+    """A pseudo-random number in [0, 1) for each event before a last event."""
     mixed = ends.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= (cells.astype(np.int64) + 7_919 * (position + 1)).astype(np.uint64) * np.uint64(0xBF58476D1CE4E5B9)
     mixed ^= mixed >> np.uint64(31)
@@ -94,7 +96,7 @@ def _mixed(ends: NDArray[np.int64], cells: NDArray[np.int32], position: int) -> 
 
 
 def lost_shares(edges: Edges, data: Bindings) -> dict[int, Array]:
-    """For each binding the probability that a positive component was lost, by its place."""
+    """For each binding, the probability that a positive component was lost, by the index of this component."""
     chain = edges.chain
     found = {place: np.zeros(len(data.lengths)) for place in range(len(chain.positives) - 1)}
     known: dict[tuple[int, int, int], Array] = {}
@@ -130,7 +132,9 @@ def lost_shares(edges: Edges, data: Bindings) -> dict[int, Array]:
 
 @dataclass(frozen=True)
 class ComponentReport:
-    """What a model says of a component, and what the stream says if the rest of the model holds."""
+    """The model's values for a component, and the values that the stream suggests if the rest of the model is
+    correct.
+    """
 
     name: str
     prior: float | None
@@ -145,7 +149,7 @@ class ComponentReport:
 
 @dataclass(frozen=True)
 class Report:
-    """How well a loss model fits a stream. As text: `print(report)`; as data: `report.to_dict()`."""
+    """How well a loss model fits a stream: `print(report)` shows text, `report.to_dict()` returns data."""
 
     last_events: int
     log_likelihood: float
@@ -156,7 +160,7 @@ class Report:
 
     @property
     def worst_bin(self) -> float:
-        """The largest distance between a probability and the share that is true."""
+        """The largest difference between a probability and the share of cases in which it was true."""
         return max((abs(mean - share) for _, mean, share in self.calibration), default=0.0)
 
     @property
@@ -165,7 +169,7 @@ class Report:
         return not self.warnings
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """The report as plain values, for JSON."""
         return {**asdict(self), "worst_bin": self.worst_bin, "is_trusted": self.is_trusted}
 
     def __str__(self) -> str:
@@ -197,7 +201,7 @@ def _number(value: float | None) -> str:
 
 
 def report(chain: Chain, model: LossModel, counts: Counts, found: Hidden) -> Report:
-    """From sums over a stream."""
+    """The report, from sums over a stream."""
     edges = Edges(chain, model)
     made = completed(edges, counts)
     warnings: list[str] = []
@@ -246,7 +250,9 @@ def report(chain: Chain, model: LossModel, counts: Counts, found: Hidden) -> Rep
 
 
 def _gap_of(edges: Edges, counts: Counts, cells: Array | None, position: int) -> tuple[float | None, str | None]:
-    """The distance of a gap from that of the stream, and a family that fits clearly better."""
+    """(distance, family): the distance of the model's gap from that of the stream, and a family that fits clearly
+    better; None for either if not known.
+    """
     chain = edges.chain
     name = chain.names[position]
     gap = edges.model.gaps.get(name)

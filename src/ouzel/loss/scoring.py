@@ -1,8 +1,9 @@
-"""Scores of the edges of a path, as functions of the time between their ends (AYAC section 3; docs/semantics.md,
-"Scores").
+"""Scores of the edges of a path, as functions of the time between the two events of an edge (AYAC section 3;
+docs/semantics.md, "Scores").
 
-An *edge* leads from one bound component to the next, or from the start of the window to the first bound one. It covers
-missing positives and unobserved negatives. A path's score is a product over its edges.
+An *edge* leads from one bound component to the next, or from the start of the window to the first bound one. On it are
+the missing positive components and the unobserved negative ones between the two. The score of a path is the product of
+the scores of its edges.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ ENTRY = -1
 
 @dataclass(frozen=True)
 class LossyComponent:
-    """What the model says about one component, with lengths in ticks."""
+    """The model's data about one component, with lengths in ticks."""
 
     name: str
     negated: bool
@@ -38,7 +39,9 @@ class LossyComponent:
 
 @dataclass(frozen=True)
 class Edge:
-    """From one positive (by its place among the positives, or ENTRY) to another."""
+    """An edge from one positive component, or from ENTRY, to another. Both are given by their indexes among the
+    positives.
+    """
 
     source: int
     target: int
@@ -47,7 +50,7 @@ class Edge:
 
 
 class Scoring:
-    """The edges of a pattern, and their scores for times in (0, window]."""
+    """The scores of a pattern's edges, for times in (0, window]."""
 
     def __init__(self, components: Sequence[LossyComponent], window: float) -> None:
         self._components = tuple(components)
@@ -65,11 +68,13 @@ class Scoring:
     # ── Score ──────────────────────────────────────────────────────────────────────────────────────
 
     def best_losses(self, edge: Edge) -> float:
-        """Π ε of the missing ones: an upper bound of the scores on the edge."""
+        """Π ε of the missing components: an upper bound of the score of an edge."""
         return float(np.prod([self.positives[i].loss for i in edge.missing])) if edge.missing else 1.0
 
     def score(self, edge: Edge, t: Array) -> Array:
-        """H of an edge (AYAC section 4): ε of every missing one, their nested integral, S^N of every negative."""
+        """The score H of an edge (AYAC section 4): the product of ε of each missing component, their nested integral,
+        and S^N of each negative.
+        """
         found = self.unobserved(edge, t)
         losses = self.best_losses(edge)
         if edge.missing and losses > 0:
@@ -77,7 +82,9 @@ class Scoring:
         return found * losses
 
     def unobserved(self, edge: Edge, t: Array) -> Array:
-        """Π S^N over the negatives of an edge: each did not happen, given that none was observed (AYAC 3.2)."""
+        """Π S^N over the negatives of an edge: the probability that none happened, given that none was observed (AYAC
+        3.2).
+        """
         return self._none_of(edge.negatives, t)
 
     @property
@@ -100,7 +107,9 @@ class Scoring:
         return found
 
     def _happened(self, missing: tuple[int, ...], t: Array) -> Array:
-        """F of one missing component, ∫ f_{i+1} F_i of two (S^PP), and so on."""
+        """The probability that all missing components happened within a time t: F for one, ∫ f_{i+1} F_i for two
+        (S^PP), and so on.
+        """
         if len(missing) == 1:
             return self._cdf(missing[0], t)
         return self._nest(missing[0], missing[-1])(t)
@@ -134,6 +143,6 @@ class Scoring:
         return breaks_for({point for gap in gaps for point in gap.landmarks()}, self._window)
 
     def kinks(self, edge: Edge) -> set[float]:
-        """Where the score of an edge has no derivative."""
+        """The times at which the score of an edge has no derivative."""
         gaps = [c.gap for c in (*(self.positives[place] for place in edge.missing), *edge.negatives)]
         return {kink for gap in gaps if gap is not None for kink in gap.kinks}

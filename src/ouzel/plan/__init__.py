@@ -1,1 +1,1 @@
-"""From a bound query to the plan that an engine runs: `choose.make_plan(bound)`."""
+"""Turns a bound query into the plan that an engine runs: `choose.make_plan(bound)`."""

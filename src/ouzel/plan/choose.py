@@ -1,5 +1,6 @@
-"""The planner: chooses the engine for a query and makes its plan, `plan = make_plan(bound, statistics)`; and says how
-`match` may divide its events."""
+"""The planner: chooses the engine for a query and makes its plan with `plan = make_plan(bound, statistics)`. Also says
+how `match` may divide the events of a query.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from ouzel.plan.rules import Rule
 
 
 def choose(query: Any) -> Engine:
-    """The engine that answers a bound query."""
+    """The engine for a bound query."""
     return next(found for found in map(engine, NAMES) if found.applies(query))
 
 
@@ -26,7 +27,7 @@ def make_plan(
     off: Collection[str] = (),
     model: LossModel | None = None,
 ) -> Plan:
-    """The plan of a query, without the rules named in `off`; `model` is for queries with THRESHOLD."""
+    """The plan of a query. `off` names the rules that are switched off. `model` is for queries with THRESHOLD."""
     check_rules(off)
     return choose(query).plan(query, statistics or Statistics(), off, model)
 
@@ -45,7 +46,7 @@ def by_engine(plans: Mapping[str, Plan]) -> list[tuple[Engine, dict[str, Plan]]]
 
 
 def not_by_key(plan: Plan) -> str:
-    """Why `match` cannot divide the events of a query by the columns that a match shares; empty if it can."""
+    """Why `match` cannot divide the events of a query by the columns that are equal in a match; empty if it can."""
     reason = engine_of(plan).not_by_key(plan)
     if reason or plan.shared_columns():
         return reason
@@ -53,7 +54,9 @@ def not_by_key(plan: Plan) -> str:
 
 
 def reach_ticks(plan: Plan) -> int | None:
-    """No row depends on events that are this far before its end; None if events cannot be divided by time."""
+    """A number of ticks such that no row depends on events so far before its end. None if events cannot be divided by
+    time.
+    """
     window = plan.window_ticks
     if window is None or engine_of(plan).not_by_time(plan):
         return None
@@ -63,12 +66,12 @@ def reach_ticks(plan: Plan) -> int | None:
 
 @cache
 def all_rules() -> tuple[Rule, ...]:
-    """Every optimisation of every engine, those of sequences first."""
+    """All optimisations of all engines, those of sequences first."""
     return tuple(rule for name in reversed(NAMES) for rule in engine(name).rules)
 
 
 def check_rules(off: Collection[str]) -> None:
-    """Raise InputError for a name that no rule has."""
+    """Raise InputError for a name that is not that of a rule."""
     known = [rule.name for rule in all_rules()]
     names = [off] if isinstance(off, str) or not isinstance(off, Collection) else off
     unknown = [name for name in names if name not in known]
@@ -79,7 +82,7 @@ def check_rules(off: Collection[str]) -> None:
 
 
 def key_strategy_of(hints: Mapping[str, str] | None) -> KeyStrategy | None:
-    """The way of several equivalence tests that hints ask for; None if they leave it to the planner.
+    """How hints say that several equivalence tests are to be used; None if they leave it to the planner.
 
     >>> key_strategy_of({"key": "dynamic"})
     <KeyStrategy.DYNAMIC: 'dynamic filtering'>

@@ -1,8 +1,9 @@
-"""The automaton of a query as a small graph (states, edges and the predicates on them) and as an SVG picture, drawn
-without other programs.
+"""The automaton of a query as a small graph (states, edges and the predicates on them), and as an SVG picture, which
+needs no other program.
 
-The edges are those of NFA^b (SASE+ 3.1): begin binds an event, take adds one to a Kleene component, proceed leaves it,
-ignore skips an event. Negative components are drawn between the states whose events bound their interval.
+The edges are those of NFA^b (SASE+ 3.1): begin binds an event, take adds an event to a Kleene component, proceed leaves
+the component, and ignore skips an event. A negative component is drawn between the two states whose events are the ends
+of its interval.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """An edge from one state number to another. `kind` is begin, take, proceed, ignore or forbid."""
+    """An edge from one state to another, by their numbers. `kind` is begin, take, proceed, ignore or forbid."""
 
     kind: str
     source: int
@@ -45,7 +46,7 @@ class Automaton:
 
 
 def automaton(plan: Plan) -> Automaton:
-    """The automaton that a plan runs, with every predicate on the edge where it is tested."""
+    """The automaton that a plan runs, with each predicate on the edge where it is tested."""
     query = plan.query
     states: list[State] = []
     arrows: list[Arrow] = []
@@ -72,8 +73,9 @@ def automaton(plan: Plan) -> Automaton:
 
 
 def merged(parts: Sequence[Plan]) -> Automaton:
-    """One automaton for several linear patterns: states with the same future are one, so that an optional step is a
-    second way to the state behind it, and alternatives are ways side by side."""
+    """One automaton for several linear patterns. States with the same future are merged. So an optional step adds a
+    second path to the state after it, and alternatives are parallel paths.
+    """
     orders = [tuple(component.variable for component in plan.positives) for plan in parts]
     names: dict[tuple[object, ...], str] = {}
     found: dict[tuple[tuple[object, ...], tuple[object, ...], str, str], dict[str, None]] = {}
@@ -114,7 +116,7 @@ def merged(parts: Sequence[Plan]) -> Automaton:
 
 
 def _either(tests: tuple[str, ...]) -> tuple[str, ...]:
-    """Tests, with one for all components of which an event may begin the next."""
+    """The tests on an edge that begins one of several components, joined by OR."""
     begun = [test.removeprefix(_BEGINS) for test in tests if test.startswith(_BEGINS)]
     others = tuple(test for test in tests if not test.startswith(_BEGINS))
     return (*others, _BEGINS + " or ".join(begun)) if begun else others
@@ -168,7 +170,7 @@ _IGNORED = {
 
 
 def _ignore(plan: Plan, state: int, component: Component, edge: Edge) -> Arrow:
-    """What a run ignores in a state, in which it waits to take an edge of a component."""
+    """The loop for events that a run ignores in a state, while it waits to take an edge of a component."""
     query = plan.query
     by_step = query.strategy is Strategy.CONTIGUITY
     ignored = _IGNORED[query.contiguity(component.position, edge) if by_step else query.strategy]
@@ -176,13 +178,13 @@ def _ignore(plan: Plan, state: int, component: Component, edge: Edge) -> Arrow:
 
 
 def _within(plan: Plan) -> tuple[str, ...]:
-    """A run ends with the first event outside its window, whatever the event (SASE+ 3.2, step 5)."""
+    """The test that every event outside the window ends a run (SASE+ 3.2, step 5)."""
     window = window_of(plan.query)
     return (f"within {window}",) if plan.has_runs and window is not None else ()
 
 
 def _tested(plan: Plan, component: Component, edge: Edge) -> tuple[str, ...]:
-    """The predicates on one edge: those of the role, of the key, and between events."""
+    """The predicates on one edge: from the role, from the key, and between events."""
     texts: list[str] = []
     conjuncts: list[Conjunct] = []
     first = plan.positives[0].position
@@ -202,13 +204,15 @@ def _tested(plan: Plan, component: Component, edge: Edge) -> tuple[str, ...]:
 
 
 def _peek(plan: Plan, component: Component) -> tuple[str, ...]:
-    """A run leaves a Kleene component only with an event that begins the next one (SASE+ 3.2, step 6)."""
+    """The test for leaving a Kleene component: a run leaves it only with an event that begins the next component (SASE+
+    3.2, step 6).
+    """
     following = [c for c in plan.positives if c.position > component.position]
     return (f"{_BEGINS}{following[0].variable}",) if plan.has_runs and following else ()
 
 
 def _is_key_null_check(plan: Plan, text: str) -> bool:
-    """`x.id IS NOT NULL` is not shown if [id] is a key, which implies it."""
+    """Whether a test is `x.id IS NOT NULL` and [id] is a key. It is not shown then, because the key implies it."""
     return any(text.endswith(f".{part.label} IS NOT NULL") for part in plan.key)
 
 
@@ -253,8 +257,9 @@ _STYLE = """
 
 
 def svg(explained: Explanation) -> str:
-    """Draw an explanation: the automaton, below it the operators in the order in which events pass them, then the
-    reasons."""
+    """The SVG picture of an explanation: the automaton, below it the operators in the order in which events pass them,
+    then the reasons.
+    """
     arrows = explained.automaton.arrows
     states = explained.automaton.states
     loops: dict[int, list[Arrow]] = {}
@@ -327,7 +332,7 @@ def _width(arrow: Arrow) -> float:
 
 
 def _centres(count: int, forwards: dict[int, list[Arrow]], loops: dict[int, list[Arrow]]) -> list[float]:
-    """Centres far enough apart for the widest text between and above neighbours."""
+    """Centres of states, far enough apart for the widest text between and above adjacent states."""
     reach = [max((_width(a) / 2 for a in loops.get(i, ())), default=0.0) for i in range(count)]
     centres = [_MARGIN + max(_RADIUS, reach[0])]
     for i in range(count - 1):
@@ -354,7 +359,7 @@ def _forward(group: list[Arrow], left: float, right: float, baseline: float) -> 
 
 
 def _jump(arrow: Arrow, left: float, right: float, baseline: float, depth: float) -> list[str]:
-    """An arrow over other states, below the straight ones and their tests."""
+    """An arrow past other states. It is drawn below the straight arrows and their tests."""
     top, bottom = baseline + _RADIUS, baseline + _RADIUS + depth
     dashed = " dashed" if arrow.kind == "proceed" else ""
     parts = [

@@ -19,7 +19,9 @@ from ouzel.plan.model import KeyStrategy, Plan, Statistics
 
 
 def assumptions(plan: Plan) -> str:
-    """What the choice of keys and counters assumes, in one line; empty if declared types would change nothing."""
+    """One line about what the choice of keys and counters assumes; empty if declared types would not change the
+    plan.
+    """
     query = plan.query
     between = [
         conjunct
@@ -47,8 +49,9 @@ def assumptions(plan: Plan) -> str:
 
 
 def attributes_read(query: BoundQuery) -> dict[str, tuple[tuple[str, ...], ...]]:
-    """The attributes that conditions read of each event type, if they read the same ones of another type too. IS NULL
-    and null functions do not count: a query that uses them expects nulls."""
+    """For each event type, the attributes in conditions that are also read from another type. Attributes in IS NULL and
+    in functions for nulls do not count, because a query that uses these expects nulls.
+    """
     found: dict[str, dict[tuple[str, ...], None]] = {}
     for conjunct in query.conjuncts:
         for comparison in conjunct.comparisons:
@@ -79,7 +82,7 @@ _OF_NULLS = ("is_null", "coalesce", "nullif", "if", "case")
 
 
 def attributes_taken(query: BoundQuery) -> str:
-    """A line that lists which type has which attribute. Empty if no attribute is compared on two types."""
+    """A line that lists which type is assumed to have which attribute. Empty if no attribute is read from two types."""
     read = attributes_read(query)
     if not read:
         return ""
@@ -117,7 +120,7 @@ PICTURE_CHARACTERS = 90
 
 @dataclass(frozen=True, slots=True)
 class OperatorLine:
-    """One operator of the plan and a description of it."""
+    """One operator of a plan, with its description."""
 
     operator: str
     does: tuple[str, ...]
@@ -144,7 +147,7 @@ class Explanation:
 
     @property
     def reasons(self) -> tuple[OperatorLine, ...]:
-        """The chosen kernel with the reason, and the effect of each rule, in lines that fit a picture."""
+        """The chosen kernel with the reason, and the effect of each rule, as lines that fit into a picture."""
         because = [line for text in (self.because, self.assumed) for line in wrap(text, PICTURE_CHARACTERS)]
         kernel = OperatorLine(f"kernel {self.kernel}", tuple(because))
         did = [line for rule, text in self.notes for line in wrap(f"{rule}: {text}", PICTURE_CHARACTERS)]
@@ -152,12 +155,14 @@ class Explanation:
 
 
 def explanation(plan: Plan) -> Explanation:
-    """Describe a plan."""
+    """The explanation of a plan."""
     return engine_of(plan).explain(plan)
 
 
 def explained(plan: Plan, kernel: str, because: str, operators: Sequence[OperatorLine]) -> Explanation:
-    """An explanation of a plan, with the engine's texts about its kernel and its operators, in the order of events."""
+    """The explanation of a plan, given the engine's texts about its kernel and its operators, which are in the order in
+    which events pass them.
+    """
     return Explanation(
         name=plan.query.name,
         engine=plan.engine,
@@ -183,12 +188,12 @@ def _threads(plan: Plan) -> str:
 def explain_together(
     plans: Mapping[str, Plan], statistics: Statistics | None = None, off: Collection[str] = ()
 ) -> list[str]:
-    """What several queries share, as lines."""
+    """Lines about what several queries share."""
     return [line for engine, own in by_engine(plans) for line in engine.explain_together(own, statistics, off)]
 
 
 def role_lines(plan: Plan) -> list[str]:
-    """For each component, what an event must satisfy to fill it."""
+    """For each component, the conditions that an event must satisfy to fill it."""
     lines = []
     for component in plan.query.components:
         first, later = plan.roles_of(component)
@@ -215,7 +220,7 @@ def key_labels(plan: Plan) -> str:
 
 
 def negation_lines(plan: Plan) -> list[str]:
-    """Which events are forbidden, and where."""
+    """Lines about which events are forbidden, and where."""
     lines = []
     for negative in plan.negatives:
         interval = plan.query.interval(negative)
@@ -250,7 +255,7 @@ def _end_of(component: Component, which: str) -> str:
 
 
 def transformation_line(plan: Plan) -> str:
-    """The columns of the answer."""
+    """A line with the columns of the answer."""
     query = plan.query
     if query.output.form is OutputForm.COMPRESSED:
         return ", ".join(["end", *(".".join(test.path) for test in query.equivalences), "count", "graph"])
@@ -266,7 +271,7 @@ def transformation_line(plan: Plan) -> str:
 
 
 def render_explanation(explained: Explanation, form: str = "text") -> str:
-    """An explanation in one of the forms text, json or svg."""
+    """An explanation as text, JSON or SVG."""
     if form == "text":
         return _text(explained)
     if form == "json":

@@ -1,5 +1,6 @@
-"""Bound expressions: predicates and helpers, the equality conjuncts that equivalence tests mean, and expressions as
-text for EXPLAIN and error messages."""
+"""Helpers for bound expressions: predicates on them, the equality conjuncts that equivalence tests mean, and
+expressions as text for EXPLAIN and error messages.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ CHUNKS_MAX = 4
 
 
 def walk(expression: Bound) -> Iterator[Bound]:
-    """The expression and everything in it."""
+    """The expression and all expressions inside it."""
     for part in parts(expression):
         yield part
         if isinstance(part, Aggregation) and part.operand is not None:
@@ -48,12 +49,12 @@ def walk(expression: Bound) -> Iterator[Bound]:
 
 
 def ranges_over_events(expression: Bound) -> bool:
-    """Whether the expression has one value per event of a component with +, instead of one per match."""
+    """Whether the expression has a value for each event of a Kleene component, and not one for each match."""
     return any(isinstance(part, Attribute | Intrinsic) and part.at is At.EVERY for part in parts(expression))
 
 
 def names_an_index(expression: Bound) -> bool:
-    """Whether the expression selects an event of a component with +."""
+    """Whether the expression selects one event of a Kleene component."""
     return any(isinstance(part, Attribute | Intrinsic) and part.at is not At.SINGLE for part in walk(expression))
 
 
@@ -65,21 +66,22 @@ def components_of(expression: Bound) -> frozenset[int]:
 
 
 def attribute_of(query: BoundQuery, component: int, test: EquivalenceTest) -> Attribute:
-    """The attribute of an equivalence test, read from one component."""
+    """The attribute of an equivalence test for one component."""
     lacking = test.lacked_by.get(component, frozenset())
     present = frozenset(query.types_of(component)) - lacking if lacking else None
     return Attribute(component, test.path, type=test.type, present_in=present)
 
 
 def lacked_entirely(query: BoundQuery, component: int, test: EquivalenceTest) -> bool:
-    """No type of the component has the attribute, so the test does not apply to its events."""
+    """Whether no type of the component has the attribute, so that the test does not apply to its events."""
     return frozenset(query.types_of(component)) <= test.lacked_by.get(component, frozenset())
 
 
 def pairwise_equalities(query: BoundQuery, test: EquivalenceTest) -> list[Conjunct]:
-    """`[attr]` as equalities: one for each two components whose types have the attribute.
+    """`[attr]` as equalities: one for each pair of components whose types have the attribute.
 
-    Equalities of neighbours would do if every type had the attribute; an event that lacks it breaks the chain.
+    Equalities of adjacent components are not enough, because an event that lacks the attribute would break the
+    chain.
     """
     having = [c.position for c in query.components if not lacked_entirely(query, c.position, test)]
     # Each negative component is checked alone.
@@ -88,7 +90,7 @@ def pairwise_equalities(query: BoundQuery, test: EquivalenceTest) -> list[Conjun
 
 
 def equal_values(query: BoundQuery, values: Mapping[int, Bound], span: Span) -> Conjunct:
-    """The equality of the values of two components, not both of them negative."""
+    """The conjunct that the values of two components are equal. They cannot both be negative."""
     left, right = sorted(values)
     equality = Operation("=", (values[left], values[right]), type=BOOL, span=span)
     negated = [position for position in (left, right) if query.components[position].negated]
@@ -98,7 +100,9 @@ def equal_values(query: BoundQuery, values: Mapping[int, Bound], span: Span) -> 
 
 
 def not_null(query: BoundQuery, component: int, test: EquivalenceTest) -> Conjunct:
-    """A null satisfies no [attr], even alone: the condition on every event that fills the component."""
+    """The conjunct that an event which fills the component has a value: a null satisfies no [attr], even if no other
+    event is compared.
+    """
     attribute = attribute_of(query, component, test)
     is_null = Operation("is_null", (attribute,), type=BOOL, span=test.span)
     return Conjunct(
@@ -112,7 +116,7 @@ def not_null(query: BoundQuery, component: int, test: EquivalenceTest) -> Conjun
 
 
 def fixed_value(query: BoundQuery, component: int, test: EquivalenceTest) -> Conjunct:
-    """`[attr = 'x']` for one component."""
+    """The conjunct that `[attr = 'x']` means for one component."""
     assert test.value is not None
     equality = Operation("=", (attribute_of(query, component, test), test.value), type=BOOL, span=test.span)
     return Conjunct(
@@ -146,18 +150,18 @@ def render_conjunct(query: BoundQuery, conjunct: Conjunct) -> str:
 
 
 def said_of(conjunct: Conjunct, at: At) -> Conjunct:
-    """A conjunct on one event of a component, rewritten for its events at another index."""
+    """A conjunct on one event of a component, rewritten for events of the component at another index."""
     comparisons = (replaced(one, lambda reference: replace(reference, at=at)) for one in conjunct.comparisons)
     return replace(conjunct, comparisons=tuple(comparisons))
 
 
 def render(query: BoundQuery, expression: Bound) -> str:
-    """An expression as a user would write it; casts that the binder added are not shown."""
+    """An expression as a user would write it. Casts that the binder has added are not shown."""
     return rendered(expression, lambda leaf: _leaf(query, leaf))
 
 
 def rendered(expression: Bound, leaf: Callable[[Bound], str | None]) -> str:
-    """An expression as text, in which `leaf` gives the text of references and of whatever else it knows."""
+    """An expression as text. `leaf` returns the text of references, and of any other part that it handles."""
     found = leaf(expression)
     if found is not None:
         return found
@@ -256,7 +260,7 @@ def _operation(operation: Operation, leaf: Callable[[Bound], str | None]) -> str
 
 
 def like_prefix(pattern: str, escape: str) -> str | None:
-    """What texts that match a LIKE pattern begin with, if the pattern says nothing else about them.
+    """What all texts that match a LIKE pattern begin with; None if the pattern says anything else about them.
 
     >>> like_prefix("50!%%", "!"), like_prefix("a_%", "!"), like_prefix("a", "!")
     ('50%', None, None)

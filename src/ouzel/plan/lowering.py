@@ -1,8 +1,8 @@
-"""Lowering: the predicates of a plan as kernel tables, and the lanes that events need for them.
+"""Lowering: turns the predicates of a plan into kernel tables, and finds the lanes of events that they need.
 
-A value that depends on one event only becomes a *lane*: a column that is computed for each event before the kernel
-runs. The rest is arithmetic and comparisons between lanes: atoms and small programs. A predicate that kernels cannot
-express (text functions over two events) is *residual*: it is tested on complete matches, column by column.
+A value that depends on only one event becomes a *lane*: a column that is computed for all events before the kernel
+runs. Comparisons and arithmetic between lanes become atoms and small programs. A predicate that kernels cannot express,
+such as a text function of two events, is *residual*: it is tested on complete matches, column by column.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from ouzel.plan.model import KeyStrategy, Plan
 
 
 class Domain(Enum):
-    """How the values of a lane become numbers."""
+    """How the values of a lane are represented as numbers."""
 
     INT = "int"  # integers, booleans, dates, ticks, decimals as their unscaled digits
     FLOAT = "float"
@@ -50,7 +50,7 @@ class Domain(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LaneSpec:
-    """A value of one event, and its form in the kernels."""
+    """A value of one event, and how kernels represent it."""
 
     expression: Bound
     domain: Domain
@@ -59,14 +59,14 @@ class LaneSpec:
 
 
 class SupportsLane(Protocol):
-    """Lowering gets its lanes from this."""
+    """An object that gives numbers to the lanes that lowering needs."""
 
     def lane(self, component: int, spec: LaneSpec) -> Lane: ...
 
 
 @dataclass(slots=True)
 class Lanes:
-    """The lanes of each component. Lanes of int64 and of float64 are numbered separately, as in the kernels."""
+    """The lanes of each component. int64 and float64 lanes are numbered separately, as in kernels."""
 
     ints: dict[int, list[LaneSpec]] = field(default_factory=dict)
     floats: dict[int, list[LaneSpec]] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class LoweredConjunct:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """What the kernel tests and where, and what is tested on complete matches."""
+    """What the kernel tests at which step, and what is tested on complete matches."""
 
     lanes: Lanes
     construction: tuple[LoweredConjunct, ...]
@@ -107,11 +107,11 @@ class Lowered:
 
 
 class Inexpressible(Exception):
-    """The kernels have no instruction for this."""
+    """Raised for an expression that the kernels have no instruction for."""
 
 
 def lower(plan: Plan) -> Lowered:
-    """Lanes and predicate tables for a plan."""
+    """The lanes and predicate tables of a plan."""
     lanes = Lanes()
     residual: list[Conjunct] = []
     equalities = _dynamic_equalities(plan) if plan.key_strategy is KeyStrategy.DYNAMIC else []
@@ -136,7 +136,9 @@ def lower(plan: Plan) -> Lowered:
 
 
 def _dynamic_equalities(plan: Plan) -> list[Conjunct]:
-    """The key parts after the first, as equalities between neighbours (SASE 4.2.2, dynamic filtering)."""
+    """The parts of the key after the first one, as equalities between adjacent components (SASE 4.2.2, dynamic
+    filtering).
+    """
     conjuncts = []
     for part in plan.key[1:]:
         positives = [c.position for c in plan.positives]
@@ -171,7 +173,9 @@ def _alternative(comparison: Bound, conjunct: Conjunct, lanes: SupportsLane) -> 
 
 
 def alternative_of(comparison: Bound, lanes: SupportsLane) -> Alternative:
-    """One comparison, or ANDs and ORs of comparisons, as a kernel tests it; raises Inexpressible if it cannot."""
+    """One comparison, or ANDs and ORs of comparisons, in the form that kernels test. Raises Inexpressible if that is
+    impossible.
+    """
     if _of_one_event(comparison):
         return Atom(_lane(comparison, lanes, Domain.TRUTH), Comparison.EQUAL, 1)
     if is_junction(comparison):
@@ -185,8 +189,10 @@ def alternative_of(comparison: Bound, lanes: SupportsLane) -> Alternative:
 
 
 def _junction(condition: Operation, lanes: SupportsLane) -> list[Instruction]:
-    """ANDs and ORs of comparisons of several events. In a kernel, a program that reads an absent attribute is true as a
-    whole. So no lane here is absent: each comparison is joined by OR to a test that one of its attributes is absent."""
+    """The program of ANDs and ORs of comparisons of several events. In a kernel, a program that reads an absent
+    attribute is true as a whole, but here only the comparison must be true. So absent attributes are null here, and
+    each comparison is joined by OR to a test that one of its attributes is absent.
+    """
     anchor = next((part for part in walk(condition) if isinstance(part, Attribute | Intrinsic)), None)
     codes = []
     for operand in condition.operands:
@@ -207,7 +213,7 @@ def _junction(condition: Operation, lanes: SupportsLane) -> list[Instruction]:
 
 
 class _AbsentIsNull:
-    """Lanes with null for an attribute that the event's type lacks."""
+    """Lanes that are null if the event's type lacks the attribute."""
 
     def __init__(self, lanes: SupportsLane) -> None:
         self._lanes = lanes
@@ -217,7 +223,7 @@ class _AbsentIsNull:
 
 
 def _absence(attribute: Attribute) -> Bound | None:
-    """Whether the type of the event lacks the attribute; None if no type does."""
+    """The condition that the type of an event lacks an attribute; None if every type has it."""
     if attribute.present_in is None:
         return None
     own_type = Intrinsic(attribute.component, EventField.TYPE, attribute.at, type=STRING)
@@ -226,7 +232,7 @@ def _absence(attribute: Attribute) -> Bound | None:
 
 
 def _of_one_event(expression: Bound) -> bool:
-    """Whether it can be a lane: it reads one event only, or is itself a number that a run keeps."""
+    """Whether an expression can be a lane: it reads only one event, or is itself a number that a run keeps."""
     if isinstance(expression, Length | Aggregation):
         return True
     running = any(isinstance(part, Length | Aggregation) for part in walk(expression))
@@ -265,7 +271,7 @@ def _lane(expression: Bound, lanes: SupportsLane, domain: Domain) -> Lane:
 
 
 def program_of(expression: Bound, lanes: SupportsLane) -> Program:
-    """The program that computes an expression; raises Inexpressible if kernels cannot."""
+    """The program that computes an expression. Raises Inexpressible if kernels cannot."""
     return Program(tuple(_instructions(expression, lanes)))
 
 
@@ -376,7 +382,9 @@ def _chain(codes: list[list[Instruction]], join: Instruction) -> list[Instructio
 
 
 def _case(codes: list[list[Instruction]]) -> list[Instruction]:
-    """WHEN … THEN … pairs and the ELSE value, nested from the right: condition, result, otherwise, CASE."""
+    """The program of WHEN … THEN … pairs and the ELSE value, nested from the right: condition, result, otherwise,
+    CASE.
+    """
     result = codes[-1]
     for i in range(len(codes) - 3, -1, -2):
         result = [*codes[i], *codes[i + 1], *result, Instruction(Opcode.CASE)]
@@ -384,7 +392,9 @@ def _case(codes: list[list[Instruction]]) -> list[Instruction]:
 
 
 def _as_float(operand: Bound, lanes: SupportsLane) -> list[Instruction]:
-    """A double. A decimal lane is converted before the kernel, where every digit counts."""
+    """The program of an operand as a float. A decimal lane is converted before the kernel, where all digits are
+    known.
+    """
     if operand.type.kind is Kind.DECIMAL and _of_one_event(operand):
         return _instructions(Operation("cast", (operand,), type=FLOAT), lanes)
     return [*_instructions(operand, lanes), *_cast(operand.type, FLOAT)]
@@ -412,7 +422,9 @@ def _cast(source: Type, target: Type) -> list[Instruction]:
 
 
 def _saturate(code: list[Instruction], source: Type, target: Type) -> list[Instruction]:
-    """A number at a finer scale; a value that does not fit 18 digits there becomes the first one that does not."""
+    """The program of a number at a finer scale. A value that needs more than 18 digits there becomes the first one that
+    does.
+    """
     scale = source.scale if source.kind is Kind.DECIMAL else 0
     limit = 10 ** (DECIMAL_DIGITS_MAX - target.scale + scale)
     for end, comparison in ((limit, Comparison.GREATER), (-limit, Comparison.LESS)):
@@ -424,7 +436,7 @@ def _saturate(code: list[Instruction], source: Type, target: Type) -> list[Instr
 
 
 def _decimal(expression: Operation, codes: list[list[Instruction]]) -> list[Instruction]:
-    """Exact decimals are integers of one scale; kernels do not round."""
+    """The program of exact decimal arithmetic: integers of one scale, because kernels do not round."""
     operator, operands = expression.operator, expression.operands
     if operator == "*":
         if sum(operand.type.scale for operand in operands) != expression.type.scale:
@@ -441,8 +453,10 @@ def _decimal(expression: Operation, codes: list[list[Instruction]]) -> list[Inst
 
 
 def _null_beyond_digits(type_: Type) -> list[Instruction]:
-    """Null if a decimal needs more digits than its precision: add an offset so that its limit becomes that of int64,
-    where overflow gives null, and subtract it again. At the largest precision this is not needed."""
+    """A program that makes a decimal null if it needs more digits than its precision. It adds an offset that moves the
+    limit to that of int64, where overflow gives null, and subtracts the offset again. The largest precision does not
+    need this.
+    """
     if type_.precision < DECIMAL_DIGITS_MAX:
         return []
     above, below = 2**63 - 10**DECIMAL_DIGITS_MAX, 2**63 - 10**DECIMAL_DIGITS_MAX + 1

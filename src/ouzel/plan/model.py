@@ -1,7 +1,7 @@
-"""The plan of a sequence query: the work of SASE's six operators (SASE 3.1), and what was pushed down.
+"""The plan of a sequence query: the work of SASE's six operators (SASE 3.1), and what rules have pushed down.
 
-`build` gives the basic plan: sequence scan and construction by type alone, then selection, window, negation and
-transformation in turn. The rules of `rules` move work down into the scan; no rule changes the answer.
+`build` makes the basic plan: sequence scan and construction by type alone, then selection, window, negation and
+transformation in turn. The rules in `rules` move work down into the scan. No rule changes the answer.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from ouzel.plan.expressions import fixed_value, lacked_entirely, names_an_index,
 
 @dataclass(frozen=True, slots=True)
 class KeyPart:
-    """One equality that all positive components share: an [attr] test, or a chain of written equalities.
+    """One equality that all positive components share: an [attr] test, or a chain of equalities in WHERE.
 
-    `expressions` gives, for each component that takes part, the value that must be equal. The events of a negative
-    component that is not in it forbid in every partition.
+    `expressions` maps components to the values that must be equal. The events of a negative component that is not in it
+    forbid matches in every partition.
     """
 
     label: str
@@ -29,9 +29,9 @@ class KeyPart:
 
 
 class KeyStrategy(Enum):
-    """How several equivalence tests are pushed down (SASE 4.2.2); with at most one test there is no choice.
+    """How several equivalence tests are pushed down (SASE 4.2.2). With one test or none there is no choice.
 
-    `hints={"key": …}` names one as `KEY_HINTS` does.
+    `hints={"key": …}` selects one by its name in `KEY_HINTS`.
     """
 
     COMPOSITE = "one composite key"
@@ -55,10 +55,10 @@ class NegationStrategy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What is known about the events at planning time: distinct values of key attributes, by label, and the density of
-    events in time.
+    """What is known about the events at planning time: the number of distinct values of each key attribute, by label,
+    and the density of events in time.
 
-    `key_strategy` fixes how a second equivalence test is pushed down; otherwise the numbers decide.
+    `key_strategy` fixes how a second equivalence test is pushed down. Without it, the numbers decide.
     """
 
     distinct: Mapping[str, int] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A sequence plan, from the scan upwards."""
+    """The plan of a sequence query, from the scan upwards."""
 
     # The engine that runs such plans.
     engine: ClassVar[str] = "sequence"
@@ -109,7 +109,7 @@ class Plan:
 
     @property
     def window_ticks(self) -> int | None:
-        """The time window, or None where there is none."""
+        """The length of the time window; None if there is none."""
         return self.query.window.ticks if isinstance(self.query.window, TimeWindow) else None
 
     @property
@@ -132,11 +132,13 @@ class Plan:
 
     @property
     def needs_positions(self) -> bool:
-        """Whether events that fill no component still count as positions."""
+        """Whether events that fill no component still have positions."""
         return False
 
     def roles_of(self, component: Component) -> tuple[list[Conjunct], list[Conjunct]]:
-        """What an event must satisfy to begin a component, and to be taken as a later event of one with `+`."""
+        """(begin, take): the conditions for an event to begin a component, and to be a later event of a Kleene
+        component.
+        """
         # One list has both; conditions that [attr] tests put on every event are stored there with Edge.BEGIN.
         roles = self.roles.get(component.position, ())
         first = [conjunct for conjunct in roles if conjunct.edge is not Edge.TAKE]
@@ -145,12 +147,13 @@ class Plan:
 
     @property
     def unguarded(self) -> tuple[Component, ...]:
-        """Negative components that no key part covers. Their events forbid matches in every partition."""
+        """The negative components that are in no key part. Their events forbid matches in every partition."""
         return tuple(c for c in self.negatives if any(c.position not in part.expressions for part in self.key))
 
     def shared_columns(self) -> list[str]:
-        """The columns that have the same value in all events of a match, including negative ones; for aggregates, only
-        those that also have one value in each group."""
+        """The columns that are equal in all events of a match, including negative events. For aggregates, only those
+        that are also equal in all matches of a group.
+        """
         found = []
         # A total over all keys, or over groups that span several keys, must be computed in one place.
         grouped = {key.path for key in self.query.group_by} if self.query.aggregates else None
@@ -163,13 +166,12 @@ class Plan:
         return found
 
     def ends_with_an_event(self) -> str:
-        """Empty if matches complete at their last event, else the reason why their order is that of the whole
-        stream."""
+        """Why matches do not complete in the order of their last events; empty if they do."""
         return "matches wait for the end of their window" if self.query.ends_with_window else ""
 
 
 def build(query: BoundQuery) -> Plan:
-    """Lay out the operators for a sequence query without Kleene components, under skip_till_any_match."""
+    """The basic plan of a sequence query without Kleene components, under skip_till_any_match."""
     roles: dict[int, list[Conjunct]] = {c.position: [] for c in query.components}
     forbidding: dict[int, list[Conjunct]] = {c.position: [] for c in query.negatives}
     selection: list[Conjunct] = []

@@ -1,6 +1,6 @@
-"""The optimizer: rules that move work down into the scan, in one ordered tuple.
+"""The optimiser: rules that move work down into the scan, in one ordered tuple.
 
-Each rewrite is a pure function from plan to plan. No rule changes an answer, and each can be switched off by its name:
+Each rule is a pure function from plan to plan. No rule changes an answer. Each can be switched off by its name, and
 tests run every case without each rule that acts on it.
 """
 
@@ -28,7 +28,7 @@ STACK_EVENTS_MAX = 20
 
 
 class Rule(NamedTuple):
-    """An optimisation: its name, which switches it off, and what it does."""
+    """An optimisation: the name by which it is switched off, and what it does."""
 
     name: str
     meaning: str
@@ -85,12 +85,12 @@ def equivalence_into_key(plan: Plan, statistics: Statistics) -> Plan:
 
 
 def spell_out_equivalences(plan: Plan, statistics: Statistics) -> Plan:
-    """Turn the equivalence tests that are not a key into equalities between events."""
+    """The plan with equalities between events in place of the equivalence tests that are not a key."""
     return _spell_out(replace(plan, equivalences=()), plan.equivalences, negatives_only=False)
 
 
 def _spell_out(plan: Plan, tests: Collection[EquivalenceTest], *, negatives_only: bool) -> Plan:
-    """Turn equivalence tests into equality conjuncts between events."""
+    """The plan with equality conjuncts between events in place of some equivalence tests."""
     selection = list(plan.selection)
     forbidding = {position: list(conjuncts) for position, conjuncts in plan.forbidding.items()}
     for test in tests:
@@ -108,7 +108,9 @@ def _spell_out(plan: Plan, tests: Collection[EquivalenceTest], *, negatives_only
 
 
 def written_equalities_into_key(plan: Plan, statistics: Statistics) -> Plan:
-    """`a.id = b.id AND b.id = c.id` is hashed like [id], though it is not a partition in the sense of the language."""
+    """The plan with equalities such as `a.id = b.id AND b.id = c.id` as part of the key, like [id]. They are not a
+    partition in the sense of the language.
+    """
     parts: list[KeyPart] = []
     implied: list[Conjunct] = []
     forbidding = {position: list(conjuncts) for position, conjuncts in plan.forbidding.items()}
@@ -147,8 +149,9 @@ def written_equalities_into_key(plan: Plan, statistics: Statistics) -> Plan:
 
 
 def _keep_negatives_apart(plan: Plan) -> Plan:
-    """A negative component that some key part leaves out forbids in every partition, so its other key parts become
-    equalities."""
+    """If some key part leaves out a negative component, its events forbid matches in every partition. So its other key
+    parts are turned into equalities.
+    """
     forbidding = dict(plan.forbidding)
     for negative in plan.unguarded:
         neighbour = min((c.position for c in plan.positives), key=lambda position: abs(position - negative.position))
@@ -162,7 +165,7 @@ def _keep_negatives_apart(plan: Plan) -> Plan:
 
 
 def _equality_classes(conjuncts: Collection[Conjunct]) -> list[list[tuple[int, Bound]]]:
-    """Values that must all be equal, as (component, expression), joined through plain equalities."""
+    """Sets of values that must all be equal, connected by plain equalities. A value is (component, expression)."""
     classes: list[list[tuple[int, Bound]]] = []
     for conjunct in conjuncts:
         sides = _plain_equality(conjunct)
@@ -177,7 +180,9 @@ def _equality_classes(conjuncts: Collection[Conjunct]) -> list[list[tuple[int, B
 
 
 def _plain_equality(conjunct: Conjunct) -> dict[int, Bound] | None:
-    """The two sides, by component, of a conjunct that is one equality between attributes of two components."""
+    """The two sides, by component, of a conjunct that is one equality between attributes of two components; None for
+    other conjuncts.
+    """
     if len(conjunct.comparisons) != 1 or len(conjunct.components) != 2:
         return None
     comparison = conjunct.comparisons[0]
@@ -277,7 +282,7 @@ REWRITES: tuple[tuple[Rule | None, _Rewrite], ...] = (
 
 
 def optimize(plan: Plan, statistics: Statistics | None = None, *, off: Collection[str] = ()) -> Plan:
-    """Apply the rules in order, except those named in `off`."""
+    """The plan after all rules, in order, except those named in `off`."""
     for rule, rewrite in REWRITES:
         if rule is None or rule.name not in off:
             plan = rewrite(plan, statistics or Statistics())

@@ -1,6 +1,6 @@
-"""`QuerySet`: very many standing queries over one stream, registered and removed while it runs.
+"""`QuerySet`: many standing queries over one stream. They can be registered and removed while the stream runs.
 
-All run in one session, see `session`. Linear-plus expressions of the algebra and short sequences are merged into
+All run in one session; see `session`. Linear-plus expressions of the algebra and short sequences are merged into
 automata with indexes.
 """
 
@@ -56,11 +56,11 @@ from ouzel.sealing import SNAPSHOT, decoding
 
 
 class QuerySet(Feeder[Any]):
-    """Standing queries that are added and removed while events flow; every answer names its query.
+    """Standing queries that can be added and removed while events arrive. Each answer names its query.
 
-    A query sees the events after the watermark at its registration. `bounded`: the input will end, so queries may wait
-    without a bound on DUR. `model` has the loss rates for queries with THRESHOLD. Several threads may call one set:
-    each call waits for the one before it.
+    A query sees the events after the watermark at its registration. `bounded` means that the input will end, so queries
+    need no bound on DUR. `model` has the loss rates for queries with THRESHOLD. Several threads may call one set. Each
+    call waits until the call before it has ended.
 
     >>> from ouzel.algebra import stream
     >>> quotes = stream("Stock")
@@ -120,7 +120,7 @@ class QuerySet(Feeder[Any]):
         owner: Any = None,
         params: Mapping[str, Any] | None = None,
     ) -> None:
-        """Register one query under an id, from text, prepared, or as an expression of the algebra."""
+        """Register one query under an id. It may be a text, a prepared query, or an expression of the algebra."""
         self._add(id, query, owner, params)
 
     def _add(
@@ -138,7 +138,9 @@ class QuerySet(Feeder[Any]):
 
     @completed
     def add_table(self, rows: Any, *, id: str = "id", text: str = "query", owner: str | None = None) -> None:
-        """Register the queries of a table, one per row, with a column of ids and one of texts; all of them or none."""
+        """Register all queries of a table, one for each row, with a column of ids and one of texts. If one is refused,
+        none is registered.
+        """
         table, ids = parameter_table(rows, id)
         if not len(ids):
             return
@@ -162,7 +164,7 @@ class QuerySet(Feeder[Any]):
     ) -> None:
         """Register one query for each row of a table of parameters, which fill `:name` in the template.
 
-        The template is an expression of the algebra, or the text of one or of a query. A test that only some of the
+        The template is an expression of the algebra, its text, or the text of a query. A test that only some of the
         queries make is written `(:low IS NULL OR price >= :low)`.
         """
         self._must_be_open()
@@ -186,8 +188,9 @@ class QuerySet(Feeder[Any]):
 
     @completed
     def remove(self, id: Any = None, *, owner: Any = None) -> int:
-        """Remove a query, or all queries of an owner; returns how many there were. Parts shared with other queries
-        stay."""
+        """Remove a query, or all queries of an owner. Returns their number. What they share with other queries
+        stays.
+        """
         if (id is None) == (owner is None):
             raise InputError("remove(…) takes the id of a query, or owner= for all queries of an owner")
         if id is not None:
@@ -219,20 +222,20 @@ class QuerySet(Feeder[Any]):
 
     @exclusive
     def problems(self) -> list[Problem]:
-        """The queries that were suspended: which, at what time, and why. Then those that name a type or a column that
-        has never come; they have no time.
+        """The suspended queries, each with the time and the reason. Also the queries that name a type or a column which
+        no event has had so far; these have no time.
 
         The other queries continue. Once all are suspended, every call raises the last error.
         """
         return [*self.suspended(), *([] if self._session is None else self._session.silent())]
 
     def suspended(self) -> list[Problem]:
-        """The queries that were suspended."""
+        """The suspended queries."""
         return list(dict.fromkeys(self._stopped().values()))
 
     @completed
     def resume(self, id: Any) -> None:
-        """Continue a query that passed a limit. It sees the events after the watermark.
+        """Continue a query that has exceeded a limit. It sees the events after the watermark.
 
         >>> import warnings
         >>> from ouzel.algebra import stream
@@ -358,7 +361,9 @@ class QuerySet(Feeder[Any]):
         session.unseen.expect(named_by(group))
 
     def _check_name(self, group: Group) -> None:
-        """Refuse a name that is in use: answers come by the names of templates and the ids of other queries."""
+        """Raise an error if a name is in use. Answers are found by the names of templates and the ids of other
+        queries.
+        """
         merged = self._bound_session().merged
         if self._is_unmerged(group.name) or group.name in self._places:
             raise InputError(f"there is a query {group.name!r} in the set already; give the template another name")
@@ -375,8 +380,9 @@ class QuerySet(Feeder[Any]):
         return [group for group in groups if group.is_template and group.name == name and group.alive.any()]
 
     def _check_new(self, group: Group) -> None:
-        """Check that a new shape of queries waits for a bounded time, and that its columns do not collide with those of
-        all answers."""
+        """Raise an error if a new shape of queries may wait without a bound, or if its columns collide with those of
+        other answers.
+        """
         taken = {"query", "start", "end"} & set(group.stream.columns)
         if taken:
             raise QueryError(
@@ -396,11 +402,11 @@ class QuerySet(Feeder[Any]):
 
     @exclusive
     def push(self, events: Any) -> Answers[Any]:
-        """Take in a batch of events and return the answers that it completes, by template or by query, without empty
-        ones.
+        """Add a batch of events, and return the answers that it completes, by template or by query. Empty answers are
+        left out.
 
-        A query that passes a limit is suspended, and reported by a ProblemWarning and by `problems()`. The answers of
-        the others are complete. `resume` continues it.
+        A query that exceeds a limit is suspended, and a ProblemWarning and `problems()` report it. `resume` continues
+        it. The answers of other queries are complete.
         """
         self._calls.complete()
         return self._answered(self._push, self._read(events))
@@ -412,12 +418,14 @@ class QuerySet(Feeder[Any]):
 
     @exclusive
     def take(self, events: Any) -> int | None:
-        """Take in a batch of events, which a later `advance` reads; returns the newest tick among them."""
+        """Add a batch of events without reading them; a later `advance` does that. Returns the newest tick among
+        them.
+        """
         self._calls.complete()
         return self._calls.call(self._take, self._read(events))
 
     def _read(self, events: Any) -> pa.Table | None:
-        """A batch as the columns of this set, which the first one decides."""
+        """A batch as a table with the columns of this set, which the first batch decides."""
         self._must_be_open()
         if isinstance(events, Mapping):
             check_inputs_by_type(events, self._options["time"])
@@ -453,7 +461,7 @@ class QuerySet(Feeder[Any]):
 
     @property
     def layout(self) -> Layout | None:
-        """What the columns of the input mean; None before they are known."""
+        """The meaning of the input's columns; None before they are known."""
         return None if self._session is None else self._session.program.layout
 
     def _bound_session(self) -> GrowingSession:
@@ -463,7 +471,8 @@ class QuerySet(Feeder[Any]):
     def _bind_schema(self, schema: pa.Schema, only: str | None = None) -> None:
         """Bind the set to the columns of its input, and register the pending queries.
 
-        `only` is the type of all events if there is no type column; None: the type that the queries name.
+        `only` is the type of all events, if there is no type column. If None, it is the one type that the queries
+        name.
         """
         kind, time = self._options["type"], self._options["time"]
         if kind is None and only is None:
@@ -501,7 +510,7 @@ class QuerySet(Feeder[Any]):
 
     @exclusive
     def snapshot(self) -> bytes:
-        """The whole set as bytes, including its queries; `QuerySet.restore` continues exactly here."""
+        """The whole set as bytes, including its queries. `QuerySet.restore` continues from there."""
         self._calls.complete()
         if self._session is None:
             raise InputError("snapshot() must come after the first push(), unless the set was given schema=")
@@ -554,7 +563,9 @@ class QuerySet(Feeder[Any]):
         return held
 
     def slices(self, schema: pa.Schema, count: int, *, bounded: bool) -> list[QuerySet]:
-        """The queries of a set that has seen nothing yet, divided over sets for an input whose columns are known."""
+        """The queries of this set, divided over several sets. This set must not have read any event, and the columns of
+        the input must be known.
+        """
         if self._session is not None:
             raise InputError(
                 "the schema of this QuerySet is already fixed, by schema= or by events; make a new one, which takes "
@@ -575,20 +586,19 @@ class QuerySet(Feeder[Any]):
     @property
     @exclusive
     def next_deadline(self) -> int | None:
-        """The earliest tick at which time alone can complete something; None if there is none."""
+        """The earliest tick at which answers are due without a further event; None if there is none."""
         return None if self._session is None else self._session.next_deadline
 
     def pending_ids(self) -> list[Any]:
-        """The ids of all queries of a set whose columns are not known yet."""
+        """The ids of all queries, for a set that does not know its columns yet."""
         return [id for one in self._registrations for id in one.ids]
 
     def digest(self) -> str:
-        """A digest of the queries of a set whose columns are not known yet."""
+        """A digest of all queries, for a set that does not know its columns yet."""
         return digest_of(self._registrations, "" if self._model is None else self._model.to_json())
 
     def parts(self, id: Any = None) -> Iterator[tuple[Any, Group | Registration]]:
-        """For each template, and each query or shape of queries, a name and the parts that answer it; or for one query
-        only."""
+        """(name, part) of each template, and of each query or shape of queries. With `id`, only of this query."""
         if self._session is None:
             return
         for group in self._session.merged.groups:
@@ -620,7 +630,7 @@ class QuerySet(Feeder[Any]):
     @property
     @exclusive
     def bytes(self) -> int:
-        """The memory of queries in bytes: constants, automata and indexes, without events and instances."""
+        """The memory of queries in bytes: their constants, automata and indexes, without events and instances."""
         if self._session is None:
             return 0
         merged = self._session.merged
@@ -628,7 +638,7 @@ class QuerySet(Feeder[Any]):
 
     @completed
     def explain(self) -> str:
-        """The indexes and their sizes, and what else queries share."""
+        """The indexes with their sizes, and what else queries share."""
         lines = [some(self._length(), "query")]
         session = self._session
         if session is None:

@@ -1,12 +1,13 @@
-"""Queries of one shape: automata that differ only in constants, one row per query; and the patterns that can be merged,
-short sequences as branches of the algebra.
+"""Queries of one shape: their automata differ only in constants, with one row for each query. Also decides which
+patterns can be merged, by writing short sequences as branches of the algebra.
 
-A template with a table of parameters is one group. For queries that are added one by one, the constants are replaced by
-parameters, and the query joins the group of its shape.
+A template with a table of parameters is one group. If a query is added by itself, parameters replace its constants, and
+it joins the group of its shape.
 
-Under skip_till_any_match, a sequence of two events is every first one with every later one: an instance that stays
-where it waits. Longer sequences list all their partial matches, so each of their events must be equal to an earlier one
-or to a constant in some attribute. All other features of patterns depend on the events in between.
+Under skip_till_any_match, a sequence of two events pairs each first event with each later one, so an instance stays
+where it waits. In longer sequences every partial match is an instance. So each of their events must be equal, in some
+attribute, to an earlier event or to a constant. Other features of patterns cannot be merged, because they depend on the
+events in between.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ STEPS_MAX = 8
 
 
 def merged_stream(query: BoundQuery, time: str) -> BoundStream | None:
-    """The query as a stream of one branch; None if it cannot be merged. `time` is the time column."""
+    """The query as a stream with one branch; None if it cannot be merged. `time` is the time column."""
     components = query.components
     if query.readings:
         return None
@@ -120,14 +121,17 @@ def merged_stream(query: BoundQuery, time: str) -> BoundStream | None:
 
 
 def _finding(conditions: list[Bound]) -> list[Bound]:
-    """The equalities by which the instances of a step are found: with an earlier event, or with a constant."""
+    """The equalities by which the instances of a step are found: with an attribute of an earlier event, or with a
+    constant.
+    """
     found = [one for one in conditions if _is_equality(one, with_instance=True)]
     return found or [one for one in conditions if _is_equality(one, with_instance=False)]
 
 
 def _step(source: Source, finding: list[Bound], conditions: list[Bound], ticks: int, query: BoundQuery) -> Step:
-    """A later event. Instances are found by equalities; all other tests are on the edges, so that queries that differ
-    in them share a wait."""
+    """The step for a later event. Its instances are found by equalities. All other tests are on the edges, so that
+    queries share a wait even if they differ in these tests.
+    """
     rest = tuple(one for one in conditions if one not in finding)
     within = Operation("<=", (duration(0, CURRENT, query.catalog.time.type), Constant(ticks, type=INT)), type=BOOL)
     return Step(Operator.EACH, Operand(source), (Iteration((*finding, within), results=rest),))
@@ -149,14 +153,14 @@ def _either(comparisons: Iterable[Bound]) -> Bound:
 
 
 def _with_column_of_times(expression: Bound, time: str) -> Bound:
-    """RETURN shows an event's own time from the time column of the input."""
+    """An expression of RETURN in which the time column of the input replaces an event's own time."""
     if isinstance(expression, Intrinsic) and expression.field is not EventField.TYPE:
         return Attribute(expression.component, (time,), type=expression.type, span=expression.span)
     return expression
 
 
 def _is_plain(expression: Bound) -> bool:
-    """It reads only attributes that all events of its components have, and their times."""
+    """Whether an expression reads only times of events, and attributes that all events of its components have."""
     for part in walk(expression):
         if isinstance(part, Attribute):
             if part.present_in is not None:
@@ -228,12 +232,12 @@ class Group:
         self.suspended = _appended(self.suspended, False)
 
     def running(self, rows: Any = slice(None)) -> np.ndarray:
-        """Which of some queries were neither removed nor suspended."""
+        """Which queries are neither removed nor suspended."""
         running: np.ndarray = self.alive[rows] & ~self.suspended[rows]
         return running
 
     def row_of(self, id: Any) -> int | None:
-        """The row of a query; None if it is not here, or was removed."""
+        """The row of a query; None if it is not in this group or was removed."""
         if self.ids.dtype == object:
             row = self._rows.get(id)
         else:
@@ -248,7 +252,7 @@ class Group:
         return None if row is None or not self.alive[row] else row
 
     def compact(self) -> np.ndarray:
-        """Free the rows of removed queries; gives the new row of each query that is left."""
+        """Free the rows of removed queries. Returns the new row of each remaining query."""
         kept = np.flatnonzero(self.alive)
         place = np.cumsum(self.alive) - 1
         self.known = {key: _compact((values[kept], valid[kept])) for key, (values, valid) in self.known.items()}
@@ -276,7 +280,7 @@ class Group:
         return sum(array.nbytes for array in arrays)
 
     def dump(self, writer: Writer) -> dict[str, Any]:
-        """Store the live queries; `GroupMaker.load` takes what this returns. Automata are built again."""
+        """Store the live queries; `GroupMaker.load` takes what this returns. Automata are not stored, but rebuilt."""
         rows, origin, schema = np.flatnonzero(self.alive), self.origin, self.parameter_schema
         stored: dict[str, Any] = {"name": origin.name}
         if isinstance(origin, BoundQuery):
@@ -309,7 +313,7 @@ def is_indexable(streams: Sequence[BoundStream]) -> bool:
 
 @dataclass
 class GroupMaker:
-    """Binds and plans expressions over one input. All of them share lanes, programs and codes."""
+    """Binds and plans expressions over one input. They all share lanes, programs and codes."""
 
     catalog: Catalog
     time: str
@@ -328,7 +332,7 @@ class GroupMaker:
         owners: Sequence[Any] | None,
         registered: int,
     ) -> Group | None:
-        """All queries of a template; None if they cannot be merged with others."""
+        """The group with all queries of a template; None if they cannot be merged with others."""
         origin = AlgebraQuery(name, expression)
         made = self._template(origin, table, len(ids))
         if made is None:
@@ -358,8 +362,9 @@ class GroupMaker:
     def _template(
         self, origin: AlgebraQuery, table: pa.Table, count: int
     ) -> tuple[BoundStream, Planned, tuple[Attribute, ...], Constants] | None:
-        """The automata of a template, the parameters that its programs read, and the constants of its queries; None if
-        it cannot be merged with others."""
+        """For a template: its automata, the parameters that programs read, and the constants of its queries. None if it
+        cannot be merged with others.
+        """
         types = {column.name: type_of_arrow(column.type) for column in table.schema}
         bound = bind(
             origin.expression, self.catalog, name=origin.name, time=self.time, type=self.type, parameter_types=types
@@ -375,8 +380,9 @@ class GroupMaker:
         return stream, planned, parameters, constants
 
     def single(self, identity: Any, origin: Origin, owner: Any, registered: int) -> tuple[Group, bool] | None:
-        """One query in the group of its shape, and whether that group is new; None if it cannot be merged with
-        others."""
+        """(group, is new): the group of a query's shape, with the query added. None if it cannot be merged with
+        others.
+        """
         read = self._shape(origin)
         if read is None:
             return None
@@ -396,12 +402,13 @@ class GroupMaker:
         return group, True
 
     def discard(self, group: Group) -> None:
-        """Remove a refused group, so that queries of its shape cannot join it."""
+        """Drop a group that was refused, so that no query joins it."""
         self.shapes = {shape: one for shape, one in self.shapes.items() if one is not group}
 
     def _shape(self, origin: Origin) -> tuple[BoundStream, Planned, dict[ConstantKey, Bound], Hashable] | None:
-        """A query with parameters in place of its constants, the constants, and a key that is equal for queries that
-        differ only in them."""
+        """A query with parameters in place of constants; the constants; and a key that is equal for queries that differ
+        only in constants.
+        """
         if isinstance(origin, BoundQuery):
             found = merged_stream(origin, self.time)
             if found is None:
@@ -424,7 +431,7 @@ class GroupMaker:
         return tuple(self.planner.branch(branch) for branch in stream.branches)
 
     def load(self, reader: Reader, head: Mapping[str, Any]) -> Group:
-        """The group that `Group.dump` stored. The codes of texts and types are those of that time."""
+        """The group that `Group.dump` has stored. Codes of texts and types must be the same as when it was stored."""
         origin, schema = _loaded_origin(reader, head["origin"]), None
         parameters: tuple[Attribute, ...] = ()
         shape: Hashable = None
@@ -475,7 +482,9 @@ def _loaded_origin(reader: Reader, head: Mapping[str, Any]) -> Origin:
 
 
 def _compact(pair: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Save memory: one byte for the whole mask if nothing is null, and one value if a constant is the same for all."""
+    """The same values in less memory: one byte for the whole mask if nothing is null, and one value if a constant is
+    the same for all queries.
+    """
     values, valid = pair
     if len(valid) and valid.all():
         valid = np.broadcast_to(np.ones(1, bool), valid.shape)
@@ -485,7 +494,8 @@ def _compact(pair: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarra
 
 
 def _appended(array: np.ndarray, value: Any) -> np.ndarray:
-    """The array with one more value. It is written behind the array if there is room, so that most calls copy nothing.
+    """The array with one more value. If its memory has room after the array, the value is written there, so most calls
+    copy nothing.
 
     >>> longer = _appended(np.array([1, 2]), 3)
     >>> longer.tolist(), _appended(longer, 4).base is longer.base
@@ -507,20 +517,20 @@ def _pair(truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def objects(values: Sequence[Any]) -> np.ndarray:
-    """Values of any kind as an array."""
+    """Values of any kind as a numpy array."""
     found = np.empty(len(values), object)
     found[:] = list(values)
     return found
 
 
 def _identities(ids: Sequence[Any]) -> np.ndarray:
-    """Integers stay integers, which take eight bytes each."""
+    """Ids as an array. Integers stay integers, which take eight bytes each."""
     array = np.asarray(ids)
     return array if array.dtype.kind in "iu" else objects(list(ids))
 
 
 def _lifted(planned: Planned) -> tuple[Planned, dict[ConstantKey, Bound]]:
-    """The automata with placeholders for their constants, and the constants."""
+    """(automata with placeholders for their constants, the constants)."""
     constants: dict[ConstantKey, Bound] = {}
 
     def placeholder(form: Form | None, value: Bound) -> Bound:
@@ -550,7 +560,7 @@ def _lifted(planned: Planned) -> tuple[Planned, dict[ConstantKey, Bound]]:
 
 
 def parameter_table(rows: Any, id_column: str) -> tuple[pa.Table, list[Any]]:
-    """A table of parameters without its column of ids, and the ids."""
+    """(table of parameters without its column of ids, ids)."""
     from ouzel.runtime.inputs import as_table
 
     table = as_table(rows)

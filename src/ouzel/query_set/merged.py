@@ -1,7 +1,8 @@
-"""The merged queries of a set: groups of one shape, segments of merged automata, and their events.
+"""The merged queries of a set: groups of queries of one shape, segments of merged automata, and their events.
 
-Segments are ordered by size. New queries make a small one, which takes in those before it that are not much larger. So
-adding a query costs the same among many queries as among few: each is built anew only when its segment has doubled.
+Segments are ordered by size. New queries form a small segment, which absorbs the segments before it that are not much
+larger. A query is rebuilt only when its segment has doubled, so the cost of adding a query hardly depends on the number
+of queries.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _REMOVED_SHARE = 0.25
 
 
 class Merged:
-    """Merged queries over an input whose columns are known."""
+    """Merged queries, over an input whose columns are known."""
 
     def __init__(self, layout: Layout, limits: Limits, *, time_unit: str | None, merge: bool) -> None:
         self.groups: list[Group] = []
@@ -76,7 +77,7 @@ class Merged:
     # ── Queries ────────────────────────────────────────────────────────────────────────────────────
 
     def add(self, group: Group, rows: np.ndarray, *, is_new: bool) -> None:
-        """Add queries of a group, from the next batch on."""
+        """Add queries of a group. They read events from the next batch on."""
         if is_new:
             self.groups.append(group)
         self._fresh.append((group, rows))
@@ -90,11 +91,11 @@ class Merged:
         owners: Sequence[Any] | None,
         registered: int,
     ) -> Group | None:
-        """The queries of a template; None where each must run alone."""
+        """The group of a template's queries; None if each must run by itself."""
         return None if self._is_stopped else self.maker.template(name, template, table, ids, owners, registered)
 
     def single(self, id: Any, query: Origin, owner: Any, registered: int) -> tuple[Group, bool] | None:
-        """A query, put into the group of its shape, and whether that is new; None if it must run unmerged."""
+        """(group, is new): the group of a query's shape, with the query added. None if it must run unmerged."""
         if self._is_stopped:
             return None
         if isinstance(query, AlgebraQuery):
@@ -109,7 +110,9 @@ class Merged:
             return None
 
     def find(self, id: Any) -> tuple[Group, int] | None:
-        """The place of a query of a template. Its id is a text or a number."""
+        """The group and row of a query from a template or of one with a text or number as its id; None if there is
+        none.
+        """
         for group in self.groups:
             if group.is_template and (row := group.row_of(id)) is not None:
                 return group, row
@@ -125,7 +128,7 @@ class Merged:
                 self.problems.pop(id, None)
 
     def remove_of(self, owner: Any) -> Iterator[Any]:
-        """Remove the queries of an owner; returns their ids."""
+        """Remove the queries of an owner, and return their ids."""
         for group in self.groups:
             if group.owners is not None:
                 # One by one, because arrays compare differently with a list or tuple.
@@ -139,11 +142,11 @@ class Merged:
 
     @property
     def is_running(self) -> bool:
-        """Whether a query is left that was not suspended."""
+        """Whether some query is not suspended."""
         return any(bool(group.running().any()) for group in self.groups)
 
     def is_bounded(self, group: Group) -> bool:
-        """Whether the queries of a group wait for a bounded time only."""
+        """Whether the time for which queries of a group wait is bounded."""
         if not any(branch.steps for branch in group.stream.branches):
             return True
         rows = np.arange(min(len(group.ids), 64))
@@ -153,7 +156,7 @@ class Merged:
     # ── Events ─────────────────────────────────────────────────────────────────────────────────────
 
     def read(self, table: pa.Table, ticks: np.ndarray) -> dict[Any, pa.Table]:
-        """Read events in order of time; gives what queries answer, by template or by query."""
+        """Read events in order of time. Returns the answers of queries, by template or by query."""
         answers: dict[Any, list[pa.Table]] = {}
         if not self.segments:
             return {}
@@ -171,8 +174,9 @@ class Merged:
         return {name: pa.concat_tables(parts) for name, parts in answers.items()}
 
     def _read_segment(self, number: int, first: int, answers: dict[Any, list[pa.Table]]) -> None:
-        """Let a segment read the events from `first` on. Queries that pass a limit are suspended, and the others
-        continue at the timestamp at which that happened."""
+        """Let a segment read the events from `first` on. A query that exceeds a limit is suspended. The other queries
+        continue from the timestamp at which that happened.
+        """
         while True:
             segment = self.segments[number]
             segment.machine.events = self.events
@@ -197,7 +201,7 @@ class Merged:
                 self.problems[id] = Problem.of(id, time, overload.error(self._limits, id))
 
     def resume(self, id: Any, group: Group, row: int, registered: int) -> None:
-        """Continue a suspended query, on the events after a tick."""
+        """Continue a suspended query with the events after tick `registered`."""
         del self.problems[id]
         group.suspended[row] = False
         group.registered[row] = registered
@@ -211,7 +215,7 @@ class Merged:
         return self.lane_maker.events(batch, None, RowFrame(batch, lambda name: name), types)
 
     def stop(self) -> None:
-        """Stop all queries, and accept no new ones."""
+        """Stop all queries. No further queries can be added."""
         self._is_stopped = True
         self.segments, self._fresh = [], []
         self.events = chosen_events(self.events, slice(0, 0))
@@ -223,7 +227,7 @@ class Merged:
             yield from [group.name] if group.is_template else group.ids[group.alive].tolist()
 
     def evict(self, until: int) -> None:
-        """Evict events that no query needs after a tick."""
+        """Evict events that no query needs after tick `until`."""
         if not self.segments:
             return
         life = max(segment.life for segment in self.segments)
@@ -245,12 +249,12 @@ class Merged:
     # ── The events of results ──────────────────────────────────────────────────────────
 
     def fetch(self, source: Source, events: np.ndarray) -> tuple[pa.Table, np.ndarray]:
-        """A table with the rows of some events, and their places in it."""
+        """A table with the rows of some events, and for each event its row in the table."""
         table, _, rows = self.payload.fetch(self.rows[events])
         return table, rows
 
     def column_of(self, source: Source, name: str) -> str:
-        """The column of that table that holds an attribute."""
+        """The column that holds an attribute in the table of `fetch`."""
         return name
 
     def times(self, events: np.ndarray, field: EventField) -> np.ndarray:
@@ -259,7 +263,7 @@ class Merged:
         return found
 
     def column_type(self, source: Source, path: tuple[str, ...]) -> pa.DataType:
-        """The type of an attribute, as the input has it."""
+        """The type that an attribute has in the input."""
         found = self._layout.schema.field(path[0]).type
         for name in path[1:]:
             found = found.field(name).type
@@ -284,7 +288,7 @@ class Merged:
     # ── Segments ───────────────────────────────────────────────────────────────────────────────────
 
     def bring_up_to_date(self) -> None:
-        """Put new queries into segments, and free removed ones if there are many."""
+        """Put new queries into segments, and free removed queries if they are many."""
         self._free_removed()
         fresh, self._fresh = self._fresh, []
         if not fresh:
@@ -296,7 +300,7 @@ class Merged:
         self.segments.append(self.rebuilt(older, fresh))
 
     def _free_removed(self) -> None:
-        """Build all segments anew as one, without removed queries, if there are many of them."""
+        """If there are many removed queries, rebuild all segments as one, without them."""
         if self._removed <= max(REMOVED_MIN, _REMOVED_SHARE * sum(len(group.ids) for group in self.groups)):
             return
         self._removed = 0
@@ -315,7 +319,7 @@ class Merged:
         self.segments = [self.rebuilt(handovers, [])] if self.groups else []
 
     def rebuilt(self, older: Sequence[Handover], fresh: Members) -> Segment:
-        """One segment of the live queries of others and of new ones, with all instances."""
+        """A segment with the live queries of older segments, all their instances, and new queries."""
         members: dict[int, tuple[Group, list[np.ndarray]]] = {}
         for group, rows in [pair for segment in older for pair in segment.members] + fresh:
             kept = rows[group.running(rows)] if len(rows) else rows
@@ -331,10 +335,10 @@ class Merged:
     # ── Snapshots ──────────────────────────────────────────────────────────────────────────────────
 
     def dump(self, writer: Writer, watermark: int) -> dict[str, Any]:
-        """Store the live queries, the instances of their automata and the rows of those; returns what `load` needs.
+        """Store the live queries, the instances of their automata, and the rows of these. Returns what `load` needs.
 
-        Lanes and automata are built again, so that a snapshot has no trace of removed queries, and a newer version may
-        index differently.
+        Lanes and automata are not stored, but rebuilt. So a snapshot contains nothing of removed queries, and a newer
+        version may have other indexes.
         """
         groups = [group for group in self.groups if group.alive.any()]
         numbers = {id(group): n for n, group in enumerate(groups)}
@@ -404,7 +408,7 @@ def _collect(host: Merged, segment: Segment, results: Results, answers: dict[Any
 
 
 def _of_one_type(ids: np.ndarray) -> Iterable[slice | np.ndarray]:
-    """The places of the ids of each type: 7 and '7' are different queries, which one column could not distinguish."""
+    """The indexes of the ids of each type. 7 and '7' are different queries, which one column could not distinguish."""
     kinds = [type(id) for id in ids.tolist()]
     if len(set(kinds)) == 1:
         return [slice(None)]
@@ -414,7 +418,7 @@ def _of_one_type(ids: np.ndarray) -> Iterable[slice | np.ndarray]:
 def _answer(
     host: Merged, group: Group, results: Results, where: np.ndarray, rows: np.ndarray, branches: np.ndarray
 ) -> pa.Table:
-    """The answers of a group's queries as one table."""
+    """The answers of a group's queries, in one table."""
     time = host.time_type
     parts = []
     for branch in np.unique(branches).tolist():
@@ -443,7 +447,7 @@ def _answer(
 
 
 class _TaggedFrame(ResultFrame):
-    """Results of a template's queries; RETURN may also name their parameters."""
+    """A frame of results of a template's queries. RETURN may also name parameters of these queries."""
 
     def __init__(
         self, host: Merged, branch: Any, results: Results, places: np.ndarray, table: pa.Table, rows: np.ndarray
@@ -459,7 +463,7 @@ class _TaggedFrame(ResultFrame):
 
 
 def _by_query(table: pa.Table) -> Iterable[tuple[Any, pa.Table]]:
-    """A table with the answers of several queries, split by query."""
+    """The answers of each query, from a table with the answers of several."""
     coded = one_array(table.column("query")).dictionary_encode()
     codes = coded.indices.to_numpy()
     if (codes[1:] < codes[:-1]).any():

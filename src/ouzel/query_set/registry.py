@@ -1,4 +1,6 @@
-"""Registrations as users give them: those that wait for the columns of the input, and checks of ids and errors."""
+"""Registrations as users make them: those that must wait until the columns of the input are known, and checks of ids
+and of errors.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ Template: TypeAlias = Stream | Query
 
 @dataclass(frozen=True)
 class PendingQuery:
-    """One query that waits for the columns of the input."""
+    """One query, pending until the columns of the input are known."""
 
     id: Any
     query: Any
@@ -48,13 +50,13 @@ class PendingQuery:
         return [self.owner]
 
     def rows(self, chosen: Sequence[int]) -> PendingQuery:
-        """This query: it has only one row."""
+        """The same query, which counts as having one row."""
         return self
 
 
 @dataclass(frozen=True)
 class PendingTemplate:
-    """The queries of one template, one per row of the table, that wait for the columns of the input."""
+    """The queries of one template, one for each row of a table, pending until the columns of the input are known."""
 
     name: str
     template: Template
@@ -75,7 +77,7 @@ class PendingTemplate:
         return [None] * len(self.row_ids) if self.row_owners is None else list(self.row_owners)
 
     def rows(self, chosen: Sequence[int]) -> PendingTemplate:
-        """The template with some of its rows."""
+        """The template with only some of its rows."""
         ids = self.row_ids
         kept = ids[list(chosen)] if isinstance(ids, np.ndarray) else [ids[row] for row in chosen]
         owners = None if self.row_owners is None else [self.row_owners[row] for row in chosen]
@@ -87,7 +89,7 @@ Pending = PendingQuery | PendingTemplate
 
 
 def without(pending: Sequence[Pending], *, id: Any = None, owner: Any = None) -> tuple[list[Pending], list[Any]]:
-    """Pending registrations without one query, or without those of an owner, and the ids of the removed ones.
+    """(remaining, removed ids): pending registrations without one query, or without those of an owner.
 
     >>> first, second = (PendingQuery(id, "PATTERN A a", owner, {}) for id, owner in (("high", 1), ("low", 2)))
     >>> kept, removed = without([first, second], owner=2)
@@ -119,7 +121,7 @@ def plain_ids(ids: Sequence[Any] | np.ndarray) -> list[Any]:
 
 
 def share_of(pending: Pending, number: int, slices: int) -> Pending | None:
-    """The rows of a pending registration that belong to a slice."""
+    """The rows of a pending registration that belong to a slice; None if there are none."""
     if slices == 1:
         return pending
     rows = [row for row, one in enumerate(pending.ids) if slice_of(one, slices) == number]
@@ -127,7 +129,7 @@ def share_of(pending: Pending, number: int, slices: int) -> Pending | None:
 
 
 def slice_of(id: Any, slices: int) -> int:
-    """The slice of a query, the same in every process and version.
+    """The number of the slice to which a query belongs, which is the same in every process and version.
 
     >>> slice_of(7, 4) == slice_of("7", 4)
     True
@@ -136,7 +138,7 @@ def slice_of(id: Any, slices: int) -> int:
 
 
 def digest_of(registrations: Sequence[Pending], model: str = "") -> str:
-    """A digest of pending registrations and their loss model, the same wherever they are written the same."""
+    """A digest of pending registrations and their loss model. It is equal for registrations with the same texts."""
     mark = sha256(model.encode())
     for one in registrations:
         if isinstance(one, PendingQuery):
@@ -151,12 +153,12 @@ def digest_of(registrations: Sequence[Pending], model: str = "") -> str:
 
 
 def is_expression(text: str) -> bool:
-    """Whether a text is an expression of the algebra, perhaps as JSON."""
+    """Whether a text is an expression of the algebra. It may be in JSON."""
     return text.lstrip().startswith("{") or is_stream(text)
 
 
 def prepared_query(given: Any, params: Mapping[str, Any] | None) -> Any:
-    """A query in any form that a set takes, parsed and with its parameters."""
+    """A query from any form that a set accepts, parsed, with its parameters."""
     if isinstance(given, RowPatternQuery) or (isinstance(given, str) and is_row_pattern(given)):
         raise QueryError(
             "a QuerySet takes queries and expressions of the algebra, not MATCH_RECOGNIZE",
@@ -173,7 +175,7 @@ def prepared_query(given: Any, params: Mapping[str, Any] | None) -> Any:
 
 
 def template_of(name: str, given: Any, rows: pa.Table) -> Template:
-    """A template in any form that a set takes, checked with the parameters of the first row."""
+    """A template from any form that a set accepts, checked with the parameters of the first row."""
     if isinstance(given, Stream):
         return given
     if not isinstance(given, str):
@@ -190,20 +192,20 @@ def template_of(name: str, given: Any, rows: pa.Table) -> Template:
 
 
 def filled(template: Template, id: str, row: Mapping[str, Any]) -> Query | AlgebraQuery:
-    """The query of one row of parameters."""
+    """The query for one row of parameters."""
     if isinstance(template, Stream):
         return AlgebraQuery(id, template, row)
     return replace(template, params=_used(template.tree, row), filled=None)
 
 
 def _used(tree: syntax.Query, row: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a row that a query names."""
+    """The values of those parameters in a row that a query names."""
     names = parameter_names(tree)
     return {name: value for name, value in row.items() if name in names}
 
 
 def stored_id(value: Any) -> Any:
-    """An id or an owner, if JSON can hold it."""
+    """An id or an owner for JSON. Raises an error if JSON cannot store it."""
     if isinstance(value, np.integer):
         return int(value)
     if value is None or isinstance(value, str | int | float):
@@ -212,7 +214,7 @@ def stored_id(value: Any) -> Any:
 
 
 def id_array(ids: Iterable[Any]) -> pa.Array:
-    """Ids as a column: of their own type, or as text if they have no common type."""
+    """Ids as a column: in their own type, or as text if they have no common type."""
     values = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
     try:
         return pa.array(values)
@@ -221,14 +223,14 @@ def id_array(ids: Iterable[Any]) -> pa.Array:
 
 
 def check_id(id: Any) -> None:
-    """Ids must be hashable, so that queries can be found by them."""
+    """Raise an error for an id that is not hashable, because queries are found by their ids."""
     if id is None or not isinstance(id, Hashable):
         raise InputError(f"the id of a query must be a text or a number, got {id!r}")
 
 
 @contextmanager
 def naming(query: str) -> Iterator[None]:
-    """Put the name of a query before its error, if many are registered at once."""
+    """Add the id of a query to its error, for calls that register many queries."""
     try:
         yield
     except QueryError as error:

@@ -1,4 +1,4 @@
-"""Segments of a query set: merged automata of some queries, with their instances."""
+"""Segments of a query set. A segment has the merged automata of some queries, with their instances."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _PRIVATE_COUNTERS = frozenset({Counter.FREE, Counter.SERIAL, Counter.SWEEP_AT, C
 
 
 class Overload(Exception):
-    """Queries of a segment have passed a limit, and must be suspended before it can continue."""
+    """Queries of a segment have exceeded a limit. They must be suspended before the segment can continue."""
 
     def __init__(self, queries: Members, error: LimitMessage) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Overload(Exception):
 
 
 class _SharedMachine(Machine):
-    """The machine of many queries: each of them may have as many results and instances as alone."""
+    """A machine for many queries. Each query may have as many results and instances as it could by itself."""
 
     counted: Callable[[np.ndarray, int], Members]
 
@@ -65,7 +65,7 @@ class _SharedMachine(Machine):
 
 
 class Handover(NamedTuple):
-    """The state that a segment hands over to the one that replaces it."""
+    """The state that a segment passes to the segment that replaces it."""
 
     members: Members
     owners: list[tuple[int, int]]  # member and branch
@@ -75,12 +75,12 @@ class Handover(NamedTuple):
     instances: Mapping[str, np.ndarray]
 
     def after(self, expiry_bound: int) -> Handover:
-        """The same without instances that have expired."""
+        """The same state without expired instances."""
         kept = self.instances["times"][:, Time.START] > expiry_bound
         return self._replace(instances={name: array[kept] for name, array in self.instances.items()})
 
     def without_removed(self, places: Mapping[int, np.ndarray]) -> Handover:
-        """The same without removed queries. `places` has the new rows of queries, by id of their group."""
+        """The same state without removed queries. `places` has the new rows of queries, by id of their group."""
         alive = [group.alive[rows] for group, rows in self.members]
         members = [
             (group, places[id(group)][rows[kept]]) for (group, rows), kept in zip(self.members, alive, strict=True)
@@ -89,7 +89,9 @@ class Handover(NamedTuple):
         return self._replace(members=members, node_of=node_of)
 
     def dump(self, used: np.ndarray, writer: Writer, numbers: Mapping[int, int]) -> dict[str, Any]:
-        """Store the live queries and their instances. `used` are the stored events, `numbers` has groups by id."""
+        """Store the live queries and their instances. `used` are the events that are stored; `numbers` has a number for
+        each group, by its id.
+        """
         # From now on the rows of live queries are contiguous.
         place = {id(group): np.cumsum(group.alive) - 1 for group, _ in self.members}
         members: list[list[int]] = []
@@ -119,7 +121,7 @@ class Handover(NamedTuple):
 
     @classmethod
     def load(cls, groups: Sequence[Group], reader: Reader, head: Mapping[str, Any]) -> Handover:
-        """What `dump` stored."""
+        """The state that `dump` has stored."""
         return cls(
             members=[(groups[number], reader.array(rows)) for number, rows in head["members"]],
             owners=[(number, branch) for number, branch, _ in head["nodes"]],
@@ -163,7 +165,9 @@ class Segment:
         return sum(len(rows) for _, rows in self.members)
 
     def _index_queries(self) -> None:
-        """The queries that a final node answers: [row, 3] of member, branch and row of the group, sorted by node."""
+        """Make a table of the queries that each final node answers: [row, (member, branch, row of the group)], sorted
+        by node.
+        """
         node = np.concatenate([one[-1] for one in self._node_of] or [np.empty(0, np.int32)])
         first = first_of(node, self.automata.node_count)
         place = places_of(node, first)
@@ -177,7 +181,7 @@ class Segment:
         self._tag_first = first.astype(np.int64)
 
     def _since(self) -> np.ndarray:
-        """For each node, the tick after which its instances are complete: the earliest registration of its queries."""
+        """For each node, the tick after which it has all its instances: the earliest registration among its queries."""
         registered = [group.registered[rows] for group, rows in self.members]
         begun = {int(one) for ticks in registered if len(ticks) for one in (ticks.min(), ticks.max())}
         if len(begun) == 1:
@@ -194,7 +198,7 @@ class Segment:
         return since
 
     def expanded(self, results: Results) -> tuple[np.ndarray, np.ndarray]:
-        """Each result once for each query that it answers: places of results, and [row, 3] of member, branch, row."""
+        """(indexes of results, [row, (member, branch, row)]): each result, repeated for each query that it answers."""
         count = int(results.count[0])
         nodes = results.node[:count]
         first, last = self._tag_first[nodes], self._tag_first[nodes + 1]
@@ -203,7 +207,7 @@ class Segment:
         return places, self._tags[np.repeat(first, last - first) + offsets]
 
     def _with_more_than(self, nodes: np.ndarray, most: int) -> Members:
-        """The queries with more than so many of some results or instances, which are at these nodes."""
+        """The queries that have more than `most` results or instances, which are at these nodes."""
         counts = np.bincount(nodes, minlength=self.automata.node_count)
         totals = [np.zeros(len(rows), np.int64) for _, rows in self.members]
         for (number, _), node_of in zip(self._owners, self._node_of, strict=True):
@@ -217,7 +221,7 @@ class Segment:
         return Handover(self.members, self._owners, self._node_of, self.automata.node_count, self.since, instances)
 
     def take_over(self, older: Sequence[Handover]) -> None:
-        """Take over the instances of segments whose queries are in this one now."""
+        """Add the instances of older segments whose queries are now in this one."""
         if not older:
             return
         parts: list[dict[str, np.ndarray]] = []
@@ -246,7 +250,7 @@ class Segment:
         np.minimum(self.since, best, out=self.since)
 
     def _mapping(self, older: Handover) -> np.ndarray:
-        """The node here for every node there; -1 if none of its queries is here."""
+        """For each node of an older segment, the node of this segment; -1 if none of its queries is here."""
         mapping = np.full(older.node_count, -1, np.int64)
         here = {id(group): number for number, (group, _) in enumerate(self.members)}
         node_of = dict(zip(self._owners, self._node_of, strict=True))
@@ -287,7 +291,7 @@ class Segment:
         return sum(int(table.nbytes) for table in tables if isinstance(table, np.ndarray))
 
     def explained(self) -> list[str]:
-        """The indexes and their sizes, as lines."""
+        """The indexes with their sizes, as lines of text."""
         automata = self.automata
         patterns = sum(len(group.planned) for group, _ in self.members)
         separate = sum(len(rows) * sum(len(b.nodes) - 1 for b in g.planned) for g, rows in self.members)
@@ -319,7 +323,7 @@ def _widened(array: np.ndarray, width: int) -> np.ndarray:
 
 
 def with_lanes(events: Events, like: Events | EventLanes) -> Events:
-    """Events with as many lanes as others have; added lanes are null."""
+    """Events with as many lanes as others have. Added lanes are null."""
     ints, floats = len(like.ints), len(like.floats)
     if events.ints.shape[0] == ints and events.floats.shape[0] == floats:
         return events

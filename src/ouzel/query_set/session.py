@@ -1,8 +1,8 @@
-"""The session of a set: queries join and leave while events flow.
+"""The session of a set, whose queries change while events arrive.
 
-Merged automata are one operator of it; queries that cannot be merged have operators of their own. A query sees the
-events after the watermark at its registration, so rows are held as they came until the watermark passes them. Queries
-that are registered between the same two calls of `advance` are planned together.
+All merged automata are one operator. Queries that cannot be merged have operators of their own. A query sees the events
+after the watermark at its registration, so rows are held in order of arrival until the watermark passes them. Queries
+are planned together if no call of `advance` comes between their registrations.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KIND = "query set"
 
 
 class GrowingSession(Session):
-    """Queries of a set over one stream. `advance` gives answers by template or by query, none of them empty.
+    """The session of a set. `advance` returns answers by template or by query, without empty ones.
 
     `program` has the layout and the limits; its queries are the unmerged ones.
     """
@@ -45,7 +45,7 @@ class GrowingSession(Session):
     # ── Queries ────────────────────────────────────────────────────────────────────────────────────
 
     def start(self) -> None:
-        """Start the queries that were registered since the last call, on the events after the watermark."""
+        """Start the queries that were registered since the last call. They read the events after the watermark."""
         self.merged.bring_up_to_date()
         fresh = self.unmerged.fresh()
         if not fresh:
@@ -57,7 +57,7 @@ class GrowingSession(Session):
         self.unmerged.begin(self._watermark)
 
     def remove(self, id: Any) -> None:
-        """Remove a query that is not merged. What runs for others too is kept."""
+        """Remove an unmerged query. What also runs for other queries continues."""
         name = self.unmerged.remove(id)
         if name is None:
             return
@@ -69,7 +69,9 @@ class GrowingSession(Session):
         self.unmerged.end({name, *(one for one in others if one != name and self.drop(one))})
 
     def resume(self, id: Any) -> bool:
-        """Continue an unmerged query that has stopped, on the events after the watermark; False if there is none."""
+        """Continue an unmerged query that has stopped, with the events after the watermark. Returns False if there is
+        none with this id.
+        """
         name = next((name for name in self.problems if name != MERGED and id in self.unmerged.members(name)), None)
         if name is None:
             return False
@@ -86,7 +88,7 @@ class GrowingSession(Session):
         self.merged.stop()
 
     def stopped(self) -> dict[Any, Problem]:
-        """The queries that have stopped or were suspended, and why, by what their answers come by."""
+        """The queries that have stopped or are suspended, and why, by the names of their answers."""
         found: dict[Any, Problem] = dict(self.merged.problems)
         for name, problem in self.problems.items():
             if name == MERGED:
@@ -96,7 +98,7 @@ class GrowingSession(Session):
         return found
 
     def silent(self) -> list[Problem]:
-        """Queries that name a type or a column that never came, as problems of queries that have not stopped."""
+        """Queries that have not stopped but name a type or a column which no event has had so far, as problems."""
         found = []
         for group in self.merged.groups:
             reason = self.unseen.reason(named_by(group))
@@ -111,7 +113,7 @@ class GrowingSession(Session):
 
     @property
     def is_running(self) -> bool:
-        """Whether a query is left that has not stopped."""
+        """Whether some query has not stopped."""
         if MERGED not in self.problems and self.merged.is_running:
             return True
         return sum(len(self.unmerged.members(name)) for name in self.problems if name != MERGED) < len(self.unmerged)
@@ -125,7 +127,7 @@ class GrowingSession(Session):
             super()._take(table, ticks, zero_copy)
 
     def _take_ready(self, until: int) -> tuple[pa.Table, np.ndarray] | None:
-        """Pending events at or before a tick, in order of time."""
+        """The pending events at or before tick `until`, in order of time."""
         if not self._pending:
             return None
         table = pa.concat_tables([t for t, _ in self._pending]).combine_chunks()
@@ -138,7 +140,7 @@ class GrowingSession(Session):
         return (table.slice(0, ready), ticks[:ready]) if ready else None
 
     def advance(self, watermark: int) -> dict[Any, pa.Table]:
-        """Nothing at or before this tick can come any more: the answers that this completes."""
+        """Read the events up to `watermark`, and return the answers that this completes."""
         watermark = max(self._watermark, watermark)
         self.start()
         ready = self._take_ready(watermark)
@@ -164,7 +166,7 @@ class GrowingSession(Session):
 
     @property
     def next_deadline(self) -> int | None:
-        """The earliest tick at which time alone can complete something; None if there is none."""
+        """The earliest tick at which answers are due without a further event; None if there is none."""
         found = [int(ticks.min()) for _, ticks in self._pending]
         deadline = super().next_deadline
         return min(found if deadline is None else [*found, deadline], default=None)
@@ -191,7 +193,7 @@ class GrowingSession(Session):
 
     @classmethod
     def restore(cls, blob: bytes | memoryview, program: Program | None = None) -> GrowingSession:
-        """The session that a snapshot was taken of."""
+        """The session of a snapshot."""
         reader = Reader(blob)
         if reader.head.get("kind") != KIND:
             raise StateError("this snapshot is not one of a QuerySet; try Engine.restore")

@@ -1,6 +1,6 @@
-"""Queries of a set that are not merged into automata: which of them run, and for whom.
+"""Queries of a set that are not merged into automata: which of them run, and for which registrations.
 
-Two patterns that differ only in names and RETURN run as one query, which has the columns of both.
+Patterns that differ only in names and RETURN run as one query, which has the columns of all.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Registration:
 
 @dataclass
 class _Running:
-    """A running query, for all equal queries."""
+    """A query that runs for one or more equal registrations."""
 
     name: str
     key: str
@@ -57,7 +57,7 @@ class _Running:
         return self.program.queries[0] if self.program.queries else None
 
     def widen(self, own: BoundQuery) -> None:
-        """Add the columns of another query."""
+        """Add the columns that another registration returns."""
         query = self.query
         assert query is not None and query.returns is not None and own.returns is not None
         known = {_written(column.expression) for column in query.returns}
@@ -67,14 +67,14 @@ class _Running:
         self.program = replace(self.program, queries=(replace(query, returns=(*query.returns, *named)),))
 
     def places(self) -> dict[str, int]:
-        """The places of its columns, after start and end."""
+        """The index of each column, after start and end."""
         query = self.query
         assert query is not None and query.returns is not None
         return {_written(column.expression): place for place, column in enumerate(query.returns, start=2)}
 
 
 class UnmergedQueries:
-    """All queries of a set that are not merged, by id, and the queries that run for them, by name."""
+    """The registrations of all queries that are not merged, by id, and the queries that run for them, by name."""
 
     def __init__(self) -> None:
         self._running: dict[str, _Running] = {}
@@ -89,12 +89,14 @@ class UnmergedQueries:
         return id in self._places
 
     def items(self) -> Iterator[tuple[Any, Registration]]:
-        """Ids and queries."""
+        """(id, registration) of all queries."""
         for id, running in self._places.items():
             yield id, running.members[id]
 
     def add(self, id: Any, program: Program, owner: Any, since: int, stopped: Collection[str]) -> None:
-        """Add a query that sees the events after a tick. It joins none of those that have stopped."""
+        """Register a query that sees the events after tick `since`. It does not share a running query that has
+        stopped.
+        """
         key, registration = _key(program), Registration(program, owner, since)
         running = self._equal(key, registration, stopped)
         if running is None:
@@ -122,7 +124,9 @@ class UnmergedQueries:
         self._places[id] = running
 
     def _equal(self, key: str, registration: Registration, stopped: Collection[str]) -> _Running | None:
-        """What runs, or will run, and finds what a query asks for."""
+        """A query that runs, or is about to start, and whose matches contain those of a registration; None if there is
+        none.
+        """
         for running in self._by_key.get(key, ()):
             if running.since is None:
                 return running
@@ -131,17 +135,17 @@ class UnmergedQueries:
         return None
 
     def fresh(self) -> list[Program]:
-        """The programs of those that have not begun."""
+        """The programs of queries that have not started."""
         return [running.program for running in self._fresh]
 
     def begin(self, since: int) -> None:
-        """Those that had not begun see the events after a tick."""
+        """Note that all queries have started, and see the events after tick `since`."""
         for running in self._fresh:
             running.since = since
         self._fresh = []
 
     def remove(self, id: Any) -> str | None:
-        """Remove a query; gives the name of what ran for it alone and has begun."""
+        """Remove a registration. If a started query ran for it alone, returns the name of that query."""
         running = self._places.pop(id)
         del running.members[id]
         if running.members:
@@ -154,18 +158,20 @@ class UnmergedQueries:
         return None
 
     def is_needed(self, name: str) -> bool:
-        """Whether what runs under a name runs for a query of the set."""
+        """Whether the running query of this name runs for some registration."""
         return bool(self._running[name].members)
 
     def end(self, names: Collection[str]) -> None:
-        """What ran under some names has ended."""
+        """Remove running queries that have ended."""
         for name in names:
             del self._running[name]
 
     # ── Answers ────────────────────────────────────────────────────────────────────────────────────
 
     def answers(self, name: str, answer: pa.Table) -> Iterator[tuple[Any, pa.Table]]:
-        """The answers of a running query, by id of its registrations. Those with the same columns are selected once."""
+        """The answers of a running query, by id of its registrations. Those that return the same columns share a
+        table.
+        """
         running = self._running[name]
         assert running.since is not None
         younger = any(registration.since > running.since for registration in running.members.values())
@@ -191,13 +197,13 @@ class UnmergedQueries:
                 begin += count
 
     def members(self, name: str) -> list[Any]:
-        """The ids of the queries that one of a name runs for."""
+        """The ids of the registrations for which a query runs."""
         return list(self._running[name].members)
 
     # ── What is there ──────────────────────────────────────────────────────────────────────────────
 
     def explained(self) -> list[str]:
-        """Lines of text: how many unmerged queries there are, and which of them run as one."""
+        """Lines of EXPLAIN: how many unmerged queries there are, and which of them run as one."""
         running = list(self._running.values())
         common = [one for one in running if len(one.members) > 1]
         lines = [f"{some(len(self), 'unmerged query')}, run as {len(running):,}, which read events once"]
@@ -214,7 +220,9 @@ class UnmergedQueries:
     # ── Snapshots ──────────────────────────────────────────────────────────────────────────────────
 
     def dump(self) -> list[Any]:
-        """Who has which query run, for `load`; what runs is in the program of the session."""
+        """Which running query each registration has, for `load`. The running queries are in the program of the
+        session.
+        """
         return [
             [
                 one.name,
@@ -248,8 +256,9 @@ def _starts(answer: pa.Table, layout: Layout) -> np.ndarray:
 
 
 def _may_join(running: _Running, registration: Registration) -> bool:
-    """Whether a later query can share a running one: its answers can be selected by their first event, unless earlier
-    events matter, and the columns exist."""
+    """Whether a new registration can share a running query: its columns exist, and its answers can be selected by their
+    first events, because events before its registration cannot change them.
+    """
     query, own = running.query, registration.program.queries[0] if registration.program.queries else None
     if query is None or own is None or query.output.form is not OutputForm.ALL:
         return False
@@ -262,7 +271,9 @@ def _may_join(running: _Running, registration: Registration) -> bool:
 
 
 def _own_columns(answer: pa.Table, returned: tuple[int, ...], schema: pa.Schema | None) -> pa.Table:
-    """Start, end, some columns of RETURN, and what follows RETURN in every answer: `reached` of OUTPUT FURTHEST."""
+    """The columns of one registration: start, end, its columns of RETURN, and what follows RETURN in every answer, such
+    as `reached` of OUTPUT FURTHEST.
+    """
     assert schema is not None
     following = len(schema) - 2 - len(returned)
     places = (0, 1, *returned, *range(answer.num_columns - following, answer.num_columns))
@@ -270,7 +281,7 @@ def _own_columns(answer: pa.Table, returned: tuple[int, ...], schema: pa.Schema 
 
 
 def _named(program: Program, name: str) -> Program:
-    """The program with its query renamed, and column names that no RETURN can have."""
+    """A program whose query has another name, and column names that no RETURN can have."""
     if not program.queries:
         (expression,) = program.algebra
         return replace(program, algebra=(replace(expression, name=name),))
@@ -282,7 +293,7 @@ def _named(program: Program, name: str) -> Program:
 
 
 def _key(program: Program) -> str:
-    """A text that is equal for queries with the same matches."""
+    """A text that is equal for queries that have the same matches."""
     if not program.queries:
         (expression,) = program.algebra
         return f"algebra {expression.text} {dict(expression.params)!r}"
@@ -304,12 +315,12 @@ def _key(program: Program) -> str:
 
 
 def _written(value: Any) -> str:
-    """A bound query or a part of it as text; equal texts mean equal queries."""
+    """A bound query, or a part of it, as text. Equal texts mean equal queries."""
     return json.dumps(encode(value), sort_keys=True)
 
 
 def _counted_together(registered: Sequence[_Running]) -> list[str]:
-    """How aggregates that were registered together are counted, as lines."""
+    """Lines of EXPLAIN: how aggregates that were registered together are counted."""
     programs = [one.program for one in registered if one.query is not None and one.query.aggregates]
     if len(programs) < 2:
         return []

@@ -1,4 +1,4 @@
-"""Types and columns that queries of a set name, and that no event has had so far."""
+"""Types and columns that queries of a set name, and that no event so far has had."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ouzel.runtime.values import one_array
 
 
 class Named(NamedTuple):
-    """The types of events and the columns that a query names in conditions."""
+    """The event types that a query names, and the columns that its conditions name."""
 
     types: frozenset[str]
     columns: frozenset[str]
 
 
 def named_by(part: Group | Program) -> Named:
-    """What the queries of a shape, or the query of a program, name."""
+    """What a query, or the queries of one shape, name."""
     streams: list[BoundStream] = []
     types: set[str] = set()
     conditions: list[Bound] = []
@@ -66,13 +66,13 @@ class Unseen:
         self._came: set[str] = set()
 
     def expect(self, named: Named) -> None:
-        """A query was registered that names these."""
+        """Register what a new query names."""
         if self._layout.type is not None:
             self._types |= named.types - self._came
         self._columns |= {one for one in named.columns if one in self._layout.schema.names} - self._came
 
     def look_at(self, table: pa.Table) -> None:
-        """Record what occurs. Once everything that queries name has come, this costs nothing."""
+        """Record the types and columns of events. Once all that queries name has been seen, this costs nothing."""
         self._any_event |= table.num_rows > 0
         found: set[Any] = set()
         if self._types:
@@ -87,13 +87,13 @@ class Unseen:
         return [self._any_event, sorted(self._types), sorted(self._columns), sorted(self._came)]
 
     def load(self, stored: list[Any] | None) -> None:
-        """Restore what `dump` stored. Older snapshots have nothing: then nothing is missed."""
+        """Restore what `dump` stored. In older snapshots it is missing; then everything counts as seen."""
         if stored is not None:
             self._any_event = stored[0]
             self._types, self._columns, self._came = map(set, stored[1:])
 
     def reason(self, named: Named) -> str | None:
-        """Why a query cannot answer yet, if there is a simple reason."""
+        """Why a query cannot have answers yet; None if there is no simple reason."""
         if not self._any_event:
             return None
         if missing := named.types & self._types:

@@ -1,7 +1,7 @@
 """Ouzel on Spark: DataFrame in, DataFrame out, batch or streaming.
 
-Names are loaded when first used, so that a Spark worker, which imports only what it runs, does not load PySpark's
-driver side.
+Names are imported when they are first used. So a Spark worker does not load the parts of PySpark that only the driver
+needs.
 """
 
 from __future__ import annotations

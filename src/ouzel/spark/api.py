@@ -1,5 +1,6 @@
-"""`match`: queries over DataFrames, batch or streaming; `match_recognize`: SQL's row patterns; `expand`: the matches in
-rows of OUTPUT COMPRESSED. Only Spark's public DataFrame interface is used."""
+"""`match`: queries over DataFrames, batch or streaming. `match_recognize`: SQL's row patterns. `expand`: the matches in
+rows of OUTPUT COMPRESSED. This module uses only Spark's public DataFrame interface.
+"""
 
 from __future__ import annotations
 
@@ -88,33 +89,34 @@ def match(
     session_cache_bytes: int = SESSION_CACHE_BYTES,
     on_error: str = "fail",
 ) -> DataFrame | Matches:
-    """The matches of a query in a DataFrame, as a DataFrame; streaming where the events are.
+    """The matches of a query in a DataFrame, as a DataFrame. It is streaming if the events are.
 
     `events` is one DataFrame whose column `type` names the type of each event, or a DataFrame for each event type.
-    Several queries over a batch give a DataFrame each, by name, out of one shuffle for each distinct key; over a stream
-    they give one DataFrame with a column `query` and a struct column for each query. `params`, `limits`, `model` and
-    `hints` are those of `ouzel.match`.
+    Several queries over a batch give one DataFrame for each query, by name, with one shuffle for each distinct key.
+    Over a stream they give one DataFrame, with a column `query` and a struct column for each query. `params`, `limits`,
+    `model` and `hints` are those of `ouzel.match`.
 
     A stream needs a watermark: call `withWatermark` on the time column first, or give `max_delay`, how late events may
-    be ("5 min", a timedelta, or ticks). `buckets` is the number of parts of its state, by default the number of shuffle
-    partitions; it must not change during the life of a checkpoint. Events at or before the watermark are late: they are
+    be ("5 min", a timedelta, or ticks). `buckets` is the number of parts of the state, by default the number of shuffle
+    partitions. It must not change while a checkpoint is used. Events at or before the watermark are late: they are
     counted and never matched. With `late=True` they are also returned, in separate rows: a struct column `late` has the
-    event, and the columns of matches are null. With several queries, the column `query` names the query for which it
-    was late.
+    event, and the columns of matches are null. With several queries, the column `query` names the query for which the
+    event was late.
 
-    Only events move the watermark. With `idle_timeout` ("10 min") the clock does too, as an event of that age would. So
-    answers come out although no more events come, and events that are older than `idle_timeout` and `max_delay`
-    together are late. Set it from the first start of a stream on.
+    Without `idle_timeout`, only events move the watermark. With `idle_timeout="10 min"`, the clock moves it too, as if
+    an event arrived all the time whose age is 10 minutes. So answers are returned even if no more events come, and
+    events older than `idle_timeout` and `max_delay` together are late. Set it when a stream is first started.
 
-    A batch is partitioned by the attributes of its equivalence tests. Without any, time is cut into slices of ten
-    windows. `slices` sets their length ("1 hour", or ticks; True for ten windows) and cuts queries with a key too,
-    which helps if one key has most of the work; False never cuts. `memory_limit` is a number of bytes for each task:
-    Spark then sorts the events, on disk if it must, and they are read in batches. Without it a task that gets more than
-    `max_partition_bytes` of events fails. Each worker of a stream keeps up to `session_cache_bytes` of its sessions.
+    A batch is partitioned by the attributes of equivalence tests. Queries without any are divided by time, into slices
+    of ten windows. `slices` sets the length of slices ("1 hour", or ticks; True for ten windows), and divides queries
+    with a key by time too, which helps if one key has most of the work. False never divides by time. With
+    `memory_limit`, a number of bytes for each task, Spark sorts the events, on disk if necessary, and they are read in
+    batches. Without it, a task that gets more than `max_partition_bytes` of events fails. Each worker of a stream
+    caches up to `session_cache_bytes` of its sessions.
 
-    The error of a query, such as a limit that it passes, fails the whole batch or stream. With `on_error="report"` the
-    query only stops, in the part of the events where the error happened, with a row whose text column `problem` has the
-    reason. The other queries continue.
+    An error of one query, such as an exceeded limit, fails the whole batch or stream. With `on_error="report"`, only
+    this query stops, and only in the part of the events where the error happened. A row gives the reason in the text
+    column `problem`. The other queries continue.
 
     >>> theft = "PATTERN SEQ(Shelf a, !(Register b), Exit c) WHERE [tag] WITHIN 12 hours"
     >>> thefts = match(readings, theft, time="ts", type="type")                              # doctest: +SKIP
@@ -171,7 +173,7 @@ def match(
 
 
 def _check_own(option: str, column: str, taken: Collection[str]) -> None:
-    """Refuse a column of the result that has the name of a query or of one of its columns."""
+    """Raise an error if a column of the result has the name of a query or of one of its columns."""
     # Spark's sinks ignore case.
     other = next((name for name in taken if name.lower() == column), None)
     if other is not None:
@@ -206,15 +208,15 @@ def match_recognize(
     late: bool = False,
     max_partition_bytes: int = PARTITION_BYTES,
 ) -> DataFrame:
-    """The rows that SQL's `events MATCH_RECOGNIZE (clause)` gives, as a DataFrame; streaming where the events are.
+    """The rows that SQL's `events MATCH_RECOGNIZE (clause)` gives, as a DataFrame. It is streaming if the events
+    are.
 
-    As `ouzel.match_recognize`. Rows are distributed by the columns of PARTITION BY or, if it has none, by the values of
-    its expressions. Without PARTITION BY one task reads all rows. A task that gets more than `max_partition_bytes` of
-    rows fails. ORDER BY is required, because the rows of a DataFrame have no order.
+    Like `ouzel.match_recognize`. Rows are distributed by the columns of PARTITION BY or, if it has only expressions, by
+    their values. Without PARTITION BY one task reads all rows. A task that gets more than `max_partition_bytes` of rows
+    fails. ORDER BY is required, because the rows of a DataFrame have no order.
 
-    Over a stream each match is returned once, as soon as no row that may still come can change it. The first ORDER BY
-    column is the time of the stream. `max_delay`, `idle_timeout`, `buckets` and `late` are those of
-    `ouzel.spark.match`.
+    Over a stream, each match is returned once, as soon as no later row can change it. The first ORDER BY column is the
+    time of the stream. `max_delay`, `idle_timeout`, `buckets` and `late` are those of `ouzel.spark.match`.
 
     >>> match_recognize(ticks, "PARTITION BY sym ORDER BY ts PATTERN (A B+) …")               # doctest: +SKIP
     """
@@ -267,7 +269,7 @@ def explain(
     hints: Mapping[str, str] | None = None,
     slices: SliceHint = None,
 ) -> str:
-    """What `match` would do with a bounded DataFrame: the plan of each query, and how its events are distributed.
+    """What `match` would do with a batch DataFrame: the plan of each query, and how its events are distributed.
 
     >>> print(explain(readings, theft))                                                       # doctest: +SKIP
     """
@@ -298,8 +300,9 @@ def why_empty(
 ) -> dict[str, str]:
     """Likely reasons why queries found nothing in a bounded DataFrame, by the name of the query.
 
-    They are: types that no event has, events without a type, a window without a unit. Reads the type column once. A
-    misspelt type that makes an answer wrong but not empty, as in `WITHOUT Registr r`, gives a `TypesWarning`.
+    Reasons are: types that no event has, events without a type, and a window without a unit. The type column is read
+    once. For a misspelt type that makes an answer wrong but not empty, as in `WITHOUT Registr r`, a `TypesWarning` is
+    given.
 
     >>> why_empty(readings, {"a": "PATTERN SEQ(Shlef a, Exit b) WITHIN 12 hours"})             # doctest: +SKIP
     {'a': "query 'a' found nothing: no event has the type 'Shlef' in its column 'type'; did you mean 'Shelf'?"}
@@ -340,9 +343,9 @@ def expand(
 ) -> DataFrame:
     """List the matches in the rows of a DataFrame of OUTPUT COMPRESSED, as `ouzel.expand` does.
 
-    The workers list all matches, where the rows are; `max_matches` applies to each row. The first matches (by the end
-    of their rows) and samples are chosen on the driver. It collects the compressed rows: as many as there are matches
-    to list, or, for a sample, all of them.
+    If all matches are listed, workers do it, and `max_matches` applies to each row. With `first` or `sample`, the
+    driver chooses the matches. For `first`, which goes by the end of rows, it collects as many compressed rows as there
+    are matches to list. For a sample it collects all rows.
 
         rows = ouzel.spark.match(events, text)          # … OUTPUT COMPRESSED …
         ouzel.spark.expand(rows, text).write.parquet("matches")

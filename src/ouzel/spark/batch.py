@@ -1,7 +1,8 @@
-"""Queries over bounded DataFrames: filter, distribute by key or by time, one session for each partition.
+"""Queries over batch DataFrames: filters the events, distributes them by key or by time, and runs one session for each
+partition.
 
-A class for each method distributes the events of a query group over Spark's tasks. It sends only the columns that the
-queries read, and all events of one match are in one partition.
+Each class here is one method of distributing the events of a query group over Spark's tasks. Only the columns that the
+queries read are sent, and all events of one match are in one partition.
 """
 
 from __future__ import annotations
@@ -64,19 +65,19 @@ class Distribution(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """The method, for EXPLAIN: the end of a sentence that begins with the names of the queries."""
+        """The method for EXPLAIN, as the end of a sentence that begins with the names of the queries."""
 
     @abstractmethod
     def _spread(self, rows: DataFrame, events: Events) -> DataFrame:
-        """The events, each in the partition in which it is matched."""
+        """The events, each in the partition where it is matched."""
 
     def matches(self, events: Events, memory: Memory) -> DataFrame:
-        """The matches of the one query."""
+        """The matches of the group's only query."""
         (schema,) = self.plan.outputs.values()
         return self._answer(False, spark_schema(schema), events, memory)
 
     def packed_matches(self, events: Events, memory: Memory) -> DataFrame:
-        """The matches of all queries of the group, packed by query."""
+        """The matches of all queries of the group, as payloads by query."""
         return self._answer(True, PACKED, events, memory)
 
     def _answer(self, packed: bool, schema: Schema, events: Events, memory: Memory) -> DataFrame:
@@ -96,7 +97,7 @@ class Distribution(ABC):
 
 @dataclass(frozen=True)
 class SingleTask(Distribution):
-    """All events in one task."""
+    """Sends all events to one task."""
 
     reason: str
     advice: str = ""  # how to separate them
@@ -110,7 +111,7 @@ class SingleTask(Distribution):
 
 @dataclass(frozen=True)
 class NoShuffle(Distribution):
-    """No shuffle: every match is a single event."""
+    """Needs no shuffle, because every match is a single event."""
 
     def describe(self) -> str:
         return "no shuffle, since every match is one event"
@@ -121,7 +122,7 @@ class NoShuffle(Distribution):
 
 @dataclass(frozen=True)
 class ByKey(Distribution):
-    """All events of a key in one task."""
+    """Sends all events of a key to one task."""
 
     def describe(self) -> str:
         return partitioned_by(self.plan)
@@ -132,7 +133,7 @@ class ByKey(Distribution):
 
 @dataclass(frozen=True)
 class ByComputedKey(Distribution):
-    """All rows of a key in one task. Workers compute the key, as a number, before the shuffle."""
+    """Sends all rows of a key to one task. Workers compute the key as a number before the shuffle."""
 
     def describe(self) -> str:
         return "partitioned by values that the tasks compute first"
@@ -144,7 +145,7 @@ class ByComputedKey(Distribution):
 
 @dataclass(frozen=True)
 class MergePartials(Distribution):
-    """Totals over all keys: the partial results of each task are shuffled by time and merged."""
+    """Computes totals over all keys: shuffles the partial results of each task by time, and merges them."""
 
     totals: TotalsJob
 
@@ -165,7 +166,7 @@ class MergePartials(Distribution):
 
 @dataclass(frozen=True)
 class InRanges(Distribution):
-    """Ranges of time with about as many events each, for matches that span a number of events."""
+    """Divides time into ranges with about as many events each, for matches that span a number of events."""
 
     ranges: Ranges
 
@@ -188,7 +189,7 @@ class InRanges(Distribution):
 
 @dataclass(frozen=True)
 class InSlices(Distribution):
-    """Slices of time; an event is sent to each slice that needs it."""
+    """Divides time into slices, and sends an event to each slice that needs it."""
 
     slices: Slices
 
@@ -214,7 +215,9 @@ class InSlices(Distribution):
 
 
 def parts_of(time: str, rows: DataFrame, slices: Slices) -> Column:
-    """The parts that need an event: that of its own slice, and that of a neighbour whose matches it may affect."""
+    """The parts that need an event: the part of its own slice, and that of an adjacent slice whose matches the event
+    may affect.
+    """
     tick = ticks_of_time(time, rows)
     in_slice = F.pmod(tick, F.lit(slices.ticks))
     # Division truncates, and ticks may be negative.
@@ -232,7 +235,7 @@ def parts_of(time: str, rows: DataFrame, slices: Slices) -> Column:
 
 
 def ticks_of_time(time: str, rows: DataFrame) -> Column:
-    """The time of events as `time_slices.as_ticks` counts it."""
+    """The time of events, in the numbers that `time_slices.as_ticks` returns."""
     column = F.col(quoted(time))
     kind = rows.schema[time].dataType
     if isinstance(kind, TimestampType):
@@ -246,7 +249,7 @@ def ticks_of_time(time: str, rows: DataFrame) -> Column:
 
 
 def by_key(rows: DataFrame, plan: QueryGroupPlan) -> DataFrame:
-    """All events of a key in one partition."""
+    """The events, with all events of a key in one partition."""
     return rows.repartition(*map(key_column, plan.keys))
 
 
@@ -256,7 +259,7 @@ def partitioned_by(plan: QueryGroupPlan) -> str:
 
 
 def filtered(events: Events, plans: Sequence[Plan] | None) -> DataFrame:
-    """The events that can change an answer; with None, all events can."""
+    """The events that can change an answer. If `plans` is None, these are all events."""
     rows = events.frame
     for condition in pushed_filters(plans, events.layout, events.layout.time):
         rows = rows.where(condition)
@@ -270,14 +273,16 @@ SliceHint = int | str | timedelta | bool | None
 
 
 class Matches(dict[str, DataFrame]):
-    """The DataFrames of several queries, by name. They share one computation, which Spark keeps until `release`."""
+    """The DataFrames of several queries, by name. They share one computation, which Spark caches until `release`."""
 
     def __init__(self, frames: Mapping[str, DataFrame], shared: Sequence[DataFrame]) -> None:
         super().__init__(frames)
         self._shared = list(shared)
 
     def release(self) -> None:
-        """Remove the computed matches from Spark's cache; the DataFrames stay usable and are computed again."""
+        """Remove the computed matches from Spark's cache. The DataFrames can still be used, and are then computed
+        again.
+        """
         for frame in self._shared:
             frame.unpersist()
 
@@ -289,7 +294,7 @@ class Matches(dict[str, DataFrame]):
 
 
 def match_one(events: Events, distributions: Sequence[Distribution], memory: Memory) -> DataFrame:
-    """The matches of the one query."""
+    """The matches of the only query."""
     (distribution,) = distributions
     if distribution.plan.group.reports:
         (frame,) = _unpacked(distribution.plan, distribution.packed_matches(events, memory)).values()
@@ -300,7 +305,7 @@ def match_one(events: Events, distributions: Sequence[Distribution], memory: Mem
 def match_several(
     events: Events, distributions: Sequence[Distribution], names: Sequence[str], memory: Memory
 ) -> Matches:
-    """The matches of several queries; those of one group are computed together."""
+    """The matches of several queries. Those of one group are computed together."""
     frames: dict[str, DataFrame] = {}
     shared = []
     for distribution in distributions:
@@ -311,7 +316,7 @@ def match_several(
 
 
 def _unpacked(plan: QueryGroupPlan, packed: DataFrame) -> dict[str, DataFrame]:
-    """The rows of each query of a group, and its problems where they are reported."""
+    """The rows of each query of a group and, if these are reported, its problems."""
     frames = {}
     for number, (name, schema) in enumerate(plan.outputs.items(), start=plan.group.first_query):
         if plan.group.reports:
@@ -327,7 +332,7 @@ def _unpacked(plan: QueryGroupPlan, packed: DataFrame) -> dict[str, DataFrame]:
 
 
 def plan_distributions(events: Events, slices: SliceHint, *, reports: bool = False) -> list[Distribution]:
-    """How the queries are grouped and their events distributed. `reports`: as `QueryGroup.reports`."""
+    """How queries are grouped, and how their events are distributed. For `reports` see `QueryGroup.reports`."""
     plans = plan_query_groups(
         events.program,
         events.clock,
@@ -387,7 +392,7 @@ def _distribution(events: Events, group: QueryGroupPlan, hint: SliceHint) -> Dis
 
 
 def _why_without_key(program: Program, group: QueryGroupPlan) -> tuple[str, str]:
-    """Why a group without plans of its own has no key, and what would separate its events."""
+    """For a group whose plans are not known: (why it has no key, what would divide its events)."""
     names = set(group.group.queries)
     if any(pattern.name in names for pattern in program.row_patterns):
         return "it has no PARTITION BY", ""

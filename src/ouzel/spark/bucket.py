@@ -1,4 +1,4 @@
-"""One call of Spark for one bucket of a stream. Runs on Spark's workers, and in tests without Spark."""
+"""One call by Spark for one bucket of a stream. Runs on Spark's workers, and in tests without Spark."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ Answers = tuple[tuple[int, bytes], ...]
 
 
 class BucketJob(Protocol[Held]):
-    """What the buckets of a stream run: queries (`StreamJob`), or a set of queries (`SetJob`)."""
+    """What the buckets of a stream run: queries (`StreamJob`) or a set of queries (`SetJob`)."""
 
     @property
     def signature(self) -> bytes:
-        """What a checkpoint must have been written for; if empty, nothing is compared."""
+        """The signature with which a checkpoint must be compatible. If empty, nothing is compared."""
 
     @property
     def log_bytes_min(self) -> int:
@@ -54,27 +54,29 @@ class BucketJob(Protocol[Held]):
 
     @property
     def cache_bytes(self) -> int:
-        """Sessions of at most so many stored bytes are kept in a worker."""
+        """How many bytes of sessions a worker caches, measured by their stored size."""
 
     def clock_of(self, name: int) -> Clock:
-        """How the ticks of a bucket relate to Spark's watermark."""
+        """How ticks of a bucket are converted to Spark's watermark."""
 
     def open(self, name: int, snapshot: bytes | None) -> Held:
         """A new session of a bucket, or one restored from a snapshot."""
 
     def resume(self, name: int, session: Held) -> None:
-        """Prepare a session before a call; raises if the job must not continue with it."""
+        """Prepare a session for a call. Raises an error if the job must not continue with it."""
 
     def collect(self, name: int, session: Held, found: dict[Any, pa.Table], manifest: Manifest) -> tuple[Answers, bool]:
-        """The rows of a call as payloads, counted in the manifest, and whether the call must never be replayed."""
+        """(payloads of rows, never replay): the rows of a call, which are also counted in the manifest, and whether
+        this call must never be replayed from the log.
+        """
 
     def report(self, name: int, session: Held, manifest: Manifest) -> dict[str, dict[str, int]]:
-        """What a bucket holds and has counted since the stream began, by query, for `ouzel.spark.Listener`."""
+        """What a bucket holds, and what it has counted since the stream began, by query. For `ouzel.spark.Listener`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What Spark does after a call."""
+    """What Spark must do after a call: the rows to emit and the timer to set."""
 
     old_timer_ms: int | None = None  # registered before the call
     timer_ms: int | None = None  # to be registered after it
@@ -83,9 +85,9 @@ class Step:
 
 
 def step(job: BucketJob[Any], name: int, store: Store, watermark_ms: int, payloads: Iterable[bytes]) -> Step:
-    """Restore a bucket, move its time to Spark's watermark, take in new events, and save it.
+    """Restore a bucket, move its time to Spark's watermark, add new events, and save it.
 
-    Spark drops no late events, since it does not see into payloads.
+    Spark drops no late events, because it cannot look into payloads.
     """
     manifest = _manifest(job, name, store)
     if name == CONTROL:
@@ -106,7 +108,7 @@ def step(job: BucketJob[Any], name: int, store: Store, watermark_ms: int, payloa
 
 
 def _manifest(job: BucketJob[Any], name: int, store: Store) -> Manifest:
-    """The manifest of a bucket, whose signature is compatible with that of the job."""
+    """The manifest of a bucket. Its signature must be compatible with that of the job."""
     digest = digest_of(job.signature)
     blob = store.get("manifest")
     if blob is None:
@@ -145,7 +147,7 @@ def _session(job: BucketJob[Any], name: int, manifest: Manifest, store: Store) -
 
 @dataclass(frozen=True, slots=True)
 class StreamJob:
-    """A stream's queries and the buckets of their state: group i has the buckets names[i * buckets] and following."""
+    """The queries of a stream, and the buckets of their state: group i has those from names[i * buckets] on."""
 
     groups: tuple[QueryGroup, ...]
     buckets: int
@@ -160,7 +162,7 @@ class StreamJob:
 
     @property
     def totals_by_query(self) -> dict[int, TotalsJob]:
-        """By the numbers of the queries whose answers are made in the second step."""
+        """The totals job of each query whose answers are made in the second step, by the query's number."""
         partial = [group for group in self.groups if group.emits_partials]
         return {
             group.first_query + place: totals
@@ -181,7 +183,7 @@ class StreamJob:
         return open_session(self.group_of(name).program, snapshot)
 
     def resume(self, name: int, session: Session) -> None:
-        """A query that has stopped in the bucket fails a job that does not report problems."""
+        """Raise an error if a query has stopped in the bucket, unless the job reports problems."""
         # Both options may change on an old checkpoint.
         session.keep_late = self.late
         session.isolates = self.group_of(name).reports
@@ -239,7 +241,7 @@ def _late(group: QueryGroup, session: Session) -> Iterator[tuple[int, bytes]]:
 
 
 def report(session: Session, manifest: Manifest) -> dict[str, dict[str, int]]:
-    """What a bucket holds and has counted since the stream began, by query."""
+    """What a bucket holds, and what it has counted since the stream began, by query."""
     open_events = session.open_events
     total = max(1, sum(open_events.values()))
     return {

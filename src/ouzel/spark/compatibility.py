@@ -1,8 +1,8 @@
-"""The signature of a checkpoint: the queries, columns, delay and buckets that its state was written for.
+"""The signature of a checkpoint: the queries, columns, delay and buckets for which its state was written.
 
-It is stored with the state. A stream that restarts with another one is refused with what exactly has changed. Limits
-may be raised or lowered, and columns that no query uses may come and go. Stored programs are read by this version
-before they are compared, so an upgrade that writes programs in another way is no change.
+It is stored with the state. If a stream restarts with another signature, the error says exactly what has changed.
+Limits may change, and columns that no query uses may be added or removed. Stored programs are read by this version
+before they are compared, so an upgrade that writes programs in another form is no change.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OR_ANEW = "or start from a new checkpoint"
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSignature:
-    """What must stay the same over the life of a checkpoint."""
+    """What must stay the same as long as a checkpoint is used."""
 
     buckets: int
     # By how many milliseconds the watermark follows, for each input.
@@ -55,7 +55,7 @@ class CheckpointSignature:
 
     @classmethod
     def load(cls, blob: bytes) -> CheckpointSignature:
-        """Read what `dump` wrote; StateError if it is damaged or from another version."""
+        """The signature from the bytes of `dump`. Raises StateError if they are damaged or from another version."""
         packed = unseal(SIGNATURE, blob)
         with decoding(SIGNATURE):
             body = zlib.decompress(packed)
@@ -75,7 +75,7 @@ def digest_of(signature: bytes) -> str:
 
 
 def incompatibility(stored: bytes, current: bytes) -> str | None:
-    """What has changed since the stored signature and what to do; None if the stream may continue."""
+    """What has changed since the stored signature, and what to do; None if the stream may continue."""
     old, new = CheckpointSignature.load(stored), CheckpointSignature.load(current)
     if old.buckets != new.buckets:
         return (
@@ -130,7 +130,7 @@ def _spoken(delays_ms: Sequence[int]) -> str:
 
 
 def _as_asked(delays_ms: Sequence[int]) -> list[int]:
-    """The delays as users have given them: a watermark follows `max_delay` by one millisecond more."""
+    """The delays as users gave them. A watermark's delay is one millisecond longer than `max_delay`."""
     return [delay - 1 if delay % 1_000 == 1 else delay for delay in delays_ms]
 
 
@@ -161,7 +161,7 @@ def _changed_column(old: Program, new: Program) -> str | None:
 
 
 def _same_moments(one: pa.DataType, other: pa.DataType) -> bool:
-    """Timestamps that differ only in the zone they are shown in."""
+    """Whether two types are timestamps that differ only in their time zone."""
     both = pa.types.is_timestamp(one) and pa.types.is_timestamp(other)
     return both and one.unit == other.unit and (one.tz is None) == (other.tz is None)
 
@@ -179,7 +179,7 @@ def _changed_query(old: Program, new: Program) -> str | None:
 
 
 def _essence(query: BoundQuery | BoundAlgebra | BoundRowPattern) -> Any:
-    """A query without how it was written and without the columns that it does not use."""
+    """A query without its text, and without the columns that it does not use."""
     if isinstance(query, BoundAlgebra):
         return AlgebraQuery(query.name, query.expression, query.params).encoded()
     if isinstance(query, BoundRowPattern):

@@ -1,4 +1,4 @@
-"""The events of a job as one wide DataFrame, bound to its queries, with the watermark of a stream."""
+"""The events of a job as one wide DataFrame, bound to its queries, and the watermark of a stream."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Events:
 
     @property
     def clock(self) -> Clock:
-        """How ticks relate to Spark's watermark; plain numbers are read as milliseconds."""
+        """How ticks are converted to Spark's watermark. Integers are read as milliseconds."""
         tick_ns = self.program.catalog.time.tick_ns
         return Clock(tick_ns) if tick_ns else Clock(NANOSECONDS_PER_MILLISECOND, NUMBERS_ORIGIN_MS)
 
@@ -94,14 +94,14 @@ def bind_events(
 
 
 def check_bytes(sizes: Mapping[str, Any]) -> None:
-    """Refuse options that are no number of bytes."""
+    """Raise an error for an option that is not a number of bytes."""
     for name, value in sizes.items():
         if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
             raise InputError(f"{name}={value!r} is not a number of bytes; write it like 1 << 30")
 
 
 def _with_readable_time(given: Any, time: str) -> DataFrame:
-    """The frame with dates as midnights, as in the embedded engine."""
+    """The DataFrame with dates as midnights, as in the embedded engine."""
     # The DataFrames of Connect were no subclass of others before Spark 4.
     if not (isinstance(given, DataFrame) or is_remote(given)):
         raise InputError(
@@ -202,7 +202,7 @@ def watermarked(
 
 
 def _with_heartbeats(events: Events, idle_timeout: str | timedelta) -> DataFrame:
-    """The events, and a row for each second: the time of the clock less the timeout."""
+    """The events, with one more row for each second. Its time is that of the clock minus the timeout."""
     time, frame = events.layout.time, events.frame
     if not pa.types.is_timestamp(events.layout.schema.field(time).type):
         raise InputError(f"idle_timeout= follows the clock, so the time column '{time}' must be a timestamp")
@@ -222,7 +222,9 @@ def _with_heartbeats(events: Events, idle_timeout: str | timedelta) -> DataFrame
 
 
 def _on_sparks_clock(ticks: Column, clock: Clock) -> Column:
-    """Integer ticks as a timestamp; Spark raises an error for too large ones instead of a wrong time."""
+    """Integer ticks as a timestamp. For ticks that are too large, Spark raises an error and does not return a wrong
+    time.
+    """
     ticks = ticks.cast("long")
     if clock.tick_ns >= NANOSECONDS_PER_MILLISECOND:
         return F.timestamp_millis(ticks * F.lit(clock.tick_ns // NANOSECONDS_PER_MILLISECOND) + F.lit(clock.origin_ms))
@@ -238,7 +240,9 @@ def key_column(path: Sequence[str]) -> Column:
 
 
 def check_names(frame: DataFrame, columns: Sequence[str], own: Collection[str] = ()) -> None:
-    """Refuse names that differ only in case, which Spark by default treats as one, and names that Ouzel reserves."""
+    """Raise an error for names that differ only in case, which Spark by default does not distinguish, and for names
+    that Ouzel reserves.
+    """
     present = frame.columns
     for name in own:
         if name in present:

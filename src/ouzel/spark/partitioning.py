@@ -1,6 +1,6 @@
-"""Partition keys: the columns that are equal in all events of one match, and groups of queries by key.
+"""Partition keys: which columns are equal in all events of a match, and how queries are grouped by key.
 
-All events of one key are in one partition, so each partition can be matched alone.
+All events of a key are in one partition, so each partition can be matched independently.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KeyPath = tuple[str, ...]  # a column, and the fields to follow inside it
 
 
 def keys_of(plan: Plan, layout: Layout) -> tuple[KeyPath, ...]:
-    """The columns that are equal in all events that can affect one match, including negative ones."""
+    """The columns that are equal in all events that can affect one match, including negative events."""
     paths = {_common_path(plan, part, layout) for part in plan.key}
     made = _partitioning(plan.query)
     if made is not None:
@@ -39,12 +39,14 @@ def keys_of(plan: Plan, layout: Layout) -> tuple[KeyPath, ...]:
 
 
 def total_keys_of(plan: Plan, layout: Layout) -> tuple[KeyPath, ...]:
-    """The columns that are equal in all events of one match, for a total over all their values."""
+    """The columns that are equal in all events of one match, for an aggregate over all their values."""
     return keys_of(replace(plan, query=replace(plan.query, aggregates=(), group_by=())), layout)
 
 
 def _partitioning(query: BoundQuery) -> set[KeyPath] | None:
-    """The attributes that separate answers; None: every equality between events does."""
+    """The attributes that divide the answers, such as those of GROUP BY. None if every attribute that must be equal
+    does.
+    """
     if query.is_strict:
         # An event of any partition ends a run.
         return set()
@@ -75,7 +77,7 @@ def _common_path(plan: Plan, part: KeyPart, layout: Layout) -> KeyPath | None:
 
 
 def counts_every_event(query: BoundQuery) -> bool:
-    """Whether an event that fits no component can change the answer: it ends a run, or counts as a position."""
+    """Whether an event that fits no component can change the answer, because it ends a run or counts as a position."""
     return query.is_strict or query.is_partition_contiguous or isinstance(query.window, EventWindow)
 
 
@@ -100,7 +102,7 @@ def keys_of_expression(query: BoundAlgebra, layout: Layout) -> tuple[KeyPath, ..
 
 
 def families(queries: Sequence[BoundQuery]) -> list[list[BoundQuery]]:
-    """Queries that read each other's results, directly or indirectly, together; in the given order."""
+    """Queries that read each other's results, directly or indirectly, are in one list. Queries keep the given order."""
     found: list[list[BoundQuery]] = []
     for query in queries:
         # Queries come after those whose output they read, so all related ones are known here.
@@ -115,7 +117,9 @@ def families(queries: Sequence[BoundQuery]) -> list[list[BoundQuery]]:
 
 
 def family_keys(family: Sequence[BoundQuery], plans: Mapping[str, Plan], layout: Layout) -> tuple[KeyPath, ...]:
-    """The columns of the primary stream that are equal in all events that lead to one match of any of the queries."""
+    """The columns of the primary stream that are equal in all events that lead to one match of any query of a
+    family.
+    """
     own: dict[str, set[KeyPath]] = {}
     for query in family:
         plan = plans[query.name]
@@ -130,7 +134,7 @@ def family_keys(family: Sequence[BoundQuery], plans: Mapping[str, Plan], layout:
 def _traced(
     plan: Plan, part: KeyPart, family: Sequence[BoundQuery], own: Mapping[str, set[KeyPath]], layout: Layout
 ) -> KeyPath | None:
-    """The one column of the primary stream that a key of a composed query comes from."""
+    """The one column of the primary stream from which a key of a composed query comes; None if there is none."""
     made = _partitioning(plan.query)
     found: set[KeyPath | None] = set()
     for component in plan.query.components:
@@ -151,7 +155,9 @@ def _origin(
     own: Mapping[str, set[KeyPath]],
     layout: Layout,
 ) -> KeyPath | None:
-    """The source of an attribute that a query reads, if the query keeps the matches of its producer apart."""
+    """The column of the primary stream from which an attribute of a query comes, if the query separates its producer's
+    matches by it.
+    """
     producers = [one for one in family if one.into in query.sources and one.result_type == event_type]
     if not producers:
         return (layout.column(event_type, path[0]), *path[1:])
@@ -168,7 +174,7 @@ def _origin(
 
 
 def _returned(producer: BoundQuery, path: KeyPath) -> tuple[int, KeyPath] | None:
-    """The component and attribute that a column of a match was copied from."""
+    """(component, attribute) from which a column of a match was copied; None if it is computed."""
     if producer.returns is None:
         for component in producer.positives:
             if component.variable == path[0] and not component.kleene and len(path) > 1:
@@ -184,7 +190,7 @@ def _returned(producer: BoundQuery, path: KeyPath) -> tuple[int, KeyPath] | None
 
 @dataclass(frozen=True)
 class QueryGroupPlan:
-    """A query group with the data that only the driver needs."""
+    """A query group, and data about it that only the driver needs."""
 
     group: QueryGroup
     keys: tuple[KeyPath, ...]  # equal in all events of one match; none: any two events may be in one match
@@ -209,11 +215,11 @@ def plan_query_groups(
     merge_totals: bool = False,
     reports: bool = False,
 ) -> list[QueryGroupPlan]:
-    """Split a program into groups of queries, each with its own key.
+    """Divide a program into groups of queries, each with its own key.
 
-    Queries for which `apart` gives different values are never in one group. With `merge_totals`, aggregates over all
-    keys are distributed by key too, and emit partial results that must be merged. With `reports`, a query that fails is
-    reported, and the others continue.
+    Queries for which `apart` returns different values are never in one group. With `merge_totals`, aggregates over all
+    keys are distributed by key too, and emit partial results, which must be merged. With `reports`, a query that fails
+    is reported, and the others continue.
     """
     plans = program.plans()
     members: dict[tuple[tuple[KeyPath, ...], Hashable, bool], list[BoundQuery]] = {}
@@ -267,7 +273,7 @@ def plan_query_groups(
 
 
 def _narrowed(program: Program) -> Program:
-    """A program over the columns that it needs."""
+    """The program with only those columns that it needs."""
     needed = columns_needed(program)
     narrow = pa.schema([field for field in program.layout.schema if field.name in needed])
     return replace(program, layout=replace(program.layout, schema=narrow))
@@ -318,7 +324,7 @@ def _types(queries: Iterable[BoundQuery]) -> frozenset[str] | None:
 
 
 def shared_key(sets: Iterable[QuerySet]) -> frozenset[str] | None:
-    """The columns that are equal in all events of one answer of every query; None: any column works."""
+    """The columns that are equal in all events of each answer of every query. None if any column is suitable."""
     found: frozenset[str] | None = None
     for held in sets:
         for _, part in held.parts():
@@ -329,7 +335,9 @@ def shared_key(sets: Iterable[QuerySet]) -> frozenset[str] | None:
 
 
 def key_of(part: Group | Registration) -> frozenset[str] | None:
-    """The columns that are equal in all events of one answer of some queries; None: every answer is one event."""
+    """The columns that are equal in all events of each answer of some queries. None if every answer is a single
+    event.
+    """
     if isinstance(part, Group):
         return _key_of_stream(part.stream)
     program = part.program
@@ -349,7 +357,9 @@ def _key_of_stream(stream: BoundStream) -> frozenset[str] | None:
 
 
 def _key_of_branch(branch: Branch) -> frozenset[str]:
-    """An event must be equal to one of the instance, which is equal to those before it."""
+    """The columns that are equal in all events of each result of a branch: at each step, the event must equal an
+    earlier one in them.
+    """
     return frozenset.intersection(*(_equal_columns(each) for step in branch.steps for each in step.iterations))
 
 
@@ -377,7 +387,7 @@ def _equal_column(left: Bound, right: Bound) -> set[str]:
 
 
 def why_single_task(plans: Sequence[Plan]) -> tuple[str, str]:
-    """Why no key separates the events of queries, and what would."""
+    """(why no key divides the events of queries, what would divide them)."""
     tested = [plan.query for plan in plans if plan.query.equivalences]
     if not tested:
         return "no equivalence test separates them", "; add an equivalence test, such as [id]"

@@ -1,4 +1,4 @@
-"""Values that stay with Spark's workers, and sums over them: for loss models, whose bindings are many."""
+"""Values that remain on Spark's workers, and sums over them. Loss models need this, because there are many bindings."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ _PARTS = "payload BINARY"
 def numbered_matches(
     events: DataFrame | Mapping[str, DataFrame], query: Query, number: str, options: Mapping[str, Any]
 ) -> tuple[Program, DataFrame]:
-    """The matches of a query that returns the number of an event, which is a new column of the events. Matches with the
-    same number are in one task."""
+    """The program of a query, and its matches. The events get a column `number` that numbers them, which the query
+    returns. Matches with the same number are in one task.
+    """
     made: Any
     if isinstance(events, Mapping):
         made = {
@@ -40,18 +41,20 @@ def numbered_matches(
 
 
 class Parts:
-    """What `function(*arguments, table)` yields for the rows of each task, until `close`."""
+    """The values that `function(*arguments, table)` yields for the rows of each task. Workers keep them until
+    `close`.
+    """
 
     def __init__(self, rows: DataFrame, function: Callable[..., Iterable[Any]], *arguments: Any) -> None:
         self._held = in_arrow(rows, _PARTS, parts_of_task, function, arguments).persist()
 
     def count(self) -> int:
-        """How many there are."""
+        """The number of parts."""
         with unwrap_errors():
             return self._held.count()
 
     def sum(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """`function(*arguments, part)` of all parts, added up on the driver in their order."""
+        """The sum of `function(*arguments, part)` over all parts, added up on the driver in the order of the parts."""
         with unwrap_errors():
             rows = in_arrow(self._held, _PARTS, of_parts, function, arguments).collect()
         first, *others = (pickle.loads(bytes(payload)) for (payload,) in rows)
@@ -60,7 +63,7 @@ class Parts:
         return first
 
     def close(self) -> None:
-        """Drop them."""
+        """Drop the parts."""
         self._held.unpersist()
 
 
@@ -70,7 +73,7 @@ class Parts:
 def parts_of_task(
     function: Callable[..., Iterable[Any]], arguments: tuple[Any, ...], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The parts that a function makes of the rows of a task."""
+    """The parts that a function yields for the rows of a task."""
     received = list(batches)
     if received:
         for part in function(*arguments, pa.Table.from_batches(received)):
@@ -80,7 +83,7 @@ def parts_of_task(
 def of_parts(
     function: Callable[..., Any], arguments: tuple[Any, ...], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """A function of each part."""
+    """The result of a function for each part."""
     for batch in batches:
         for payload in batch.column(0):
             yield _packed(function(*arguments, pickle.loads(payload.as_buffer())))

@@ -1,5 +1,6 @@
-"""What is sent to Spark's workers: tables as binary values, so that Spark moves a few large rows instead of many small
-ones, and groups of queries that one session answers, with their clock."""
+"""Data that is sent to Spark's workers: tables as binary values, so that Spark moves few large rows and not many small
+ones; and groups of queries that one session answers, with their clock.
+"""
 
 from __future__ import annotations
 
@@ -39,12 +40,12 @@ def _write(table: pa.Table, sink: pa.NativeFile) -> None:
 
 
 def from_payload(payload: bytes | memoryview) -> pa.Table:
-    """The table that `to_payload` packed; its columns are views of the payload."""
+    """The table that `to_payload` packed. Its columns are views of the payload."""
     return pa.ipc.open_stream(pa.py_buffer(payload)).read_all()
 
 
 def payloads_of(table: pa.Table, bytes_max: int = PAYLOAD_BYTES_MAX) -> Iterator[bytes]:
-    """The table as one payload, or as several of about `bytes_max` if it is larger."""
+    """The table as one payload or, if it is larger than `bytes_max`, as several of about that size."""
     pieces = max(1, -(-table.nbytes // bytes_max))
     rows_max = max(1, -(-table.num_rows // pieces))
     for first_row in range(0, table.num_rows, rows_max):
@@ -59,7 +60,7 @@ def packed_batch(numbers: Iterable[int], payloads: Sequence[bytes]) -> pa.Record
 
 
 def gather(batches: Iterable[pa.RecordBatch], bytes_max: int = PAYLOAD_BYTES_MAX) -> Iterator[pa.Table]:
-    """Tables of about `bytes_max` from the many small batches that Spark passes."""
+    """Tables of about `bytes_max`, from the many small batches that Spark passes."""
     held: list[pa.RecordBatch] = []
     held_bytes = 0
     for batch in batches:
@@ -75,7 +76,7 @@ def gather(batches: Iterable[pa.RecordBatch], bytes_max: int = PAYLOAD_BYTES_MAX
 
 
 def split_by(table: pa.Table, bucket_column: str) -> Iterator[tuple[int, pa.Table]]:
-    """The rows of each bucket in their order, without the bucket column.
+    """For each bucket, its rows in their order, without the bucket column.
 
     >>> table = pa.table({"bucket": pa.array([1, 0, 1], pa.int32()), "x": [1, 2, 3]})
     >>> [(bucket, rows["x"].to_pylist()) for bucket, rows in split_by(table, "bucket")]
@@ -109,7 +110,7 @@ FIRST_PROBLEM = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Spark's watermark counts milliseconds, events count ticks.
+    """Converts between Spark's watermark, in milliseconds, and ticks of events.
 
     >>> microseconds = Clock(tick_ns=1_000)
     >>> microseconds.watermark_tick(5), microseconds.timer_ms(5_000), microseconds.timer_ms(5_001)
@@ -124,13 +125,17 @@ class Clock:
         return (watermark_ms - self.origin_ms) * NANOSECONDS_PER_MILLISECOND // self.tick_ns
 
     def timer_ms(self, tick: int) -> int:
-        """The first watermark that has reached the tick; an earlier one would release a negated end too early."""
+        """The first watermark, in milliseconds, that has reached a tick. An earlier one would release a negated end too
+        early.
+        """
         return -(-tick * self.tick_ns // NANOSECONDS_PER_MILLISECOND) + self.origin_ms
 
 
 @dataclass(frozen=True, slots=True)
 class QueryGroup:
-    """Queries that one session answers, and the columns of their events. Fields are bytes if Arrow is not needed."""
+    """Queries that one session answers, and the columns of their events. Fields that workers decode only when needed
+    are bytes.
+    """
 
     program: bytes
     columns: bytes  # the Arrow schema of the events that the program was compiled for
@@ -144,7 +149,7 @@ class QueryGroup:
     reports: bool = False
 
     def events(self, table: pa.Table) -> pa.Table:
-        """The columns that the program needs, with the types it was compiled for."""
+        """The columns that the program needs, with the types for which it was compiled."""
         schema = pa.ipc.read_schema(pa.py_buffer(self.columns))
         if self.time not in table.column_names:
             table = all_at_once(table, self.time)  # row patterns over a batch
@@ -158,7 +163,7 @@ class QueryGroup:
         return table.select(schema.names).cast(schema)
 
     def numbered(self, answer: dict[str, pa.Table]) -> Iterator[tuple[int, pa.Table]]:
-        """The answers that have rows, by the numbers of their queries among all of the job."""
+        """The answers that have rows, each with the number of its query in the job."""
         for number, name in enumerate(self.queries, start=self.first_query):
             if name in answer and answer[name].num_rows:
                 yield number, answer[name]
@@ -166,7 +171,7 @@ class QueryGroup:
     def problems(
         self, stopped: Mapping[str, Problem], place: str, known: Collection[str] = ()
     ) -> Iterator[tuple[int, pa.Table]]:
-        """Why queries stopped, except for known problems, under numbers that only problems have."""
+        """Why queries have stopped, without known problems. They have numbers that only problems have."""
         for number, name in enumerate(self.queries, start=self.first_query):
             if name in stopped and name not in known:
                 yield FIRST_PROBLEM + number, problem_row(stopped[name], place)

@@ -1,8 +1,9 @@
-"""Filter push-down: the conditions of roles as Catalyst expressions, so that sources filter and less is shuffled.
+"""Filter push-down: conditions of roles as Spark expressions, so that sources filter events and less is shuffled.
 
-Pushed are event types and, of conditions on one event, comparisons of a column with constants, IN, LIKE and IS NULL.
-The workers test all conditions again, so a filter must keep every event that the engine would use, and may keep more.
-`runtime/expressions.py` defines the meaning; tests compare the two. No expression raises in Spark's ANSI mode.
+Tests of event types are pushed down and, of the conditions on one event, comparisons of a column with constants, IN,
+LIKE and IS NULL. The workers test all conditions again. So a filter must keep every event that the engine would use,
+and may keep more. `runtime/expressions.py` defines what conditions mean, and tests compare both. No expression raises
+an error in Spark's ANSI mode.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {"=": eq, "!=": ne, "<": lt, "<
 
 
 class NotPushable(Exception):
-    """A condition that only the workers test."""
+    """Raised for a condition that only the workers can test."""
 
 
 def pushed_filters(plans: Sequence[Plan] | None, layout: Layout, time_column: str) -> list[Column]:
-    """Conditions, all to be met, of the events that can change an answer; empty if every event can.
+    """Filters that together keep all events that can change an answer; none if every event can.
 
-    Events without a time pass, because the workers must report them as an error, whatever their type.
+    Events without a time pass the filters, because the workers must report them as an error.
     """
     if plans is None or any(_counts_every_event(plan) for plan in plans):
         return []
@@ -58,7 +59,9 @@ def pushed_filters(plans: Sequence[Plan] | None, layout: Layout, time_column: st
 
 
 def projected_columns(plans: Sequence[Plan] | None, layout: Layout, columns: Sequence[str]) -> list[Column]:
-    """The columns to send. If every event counts, events that fit no component are sent as time and key only."""
+    """The columns to send. If every event counts as a position, events that fit no component are sent with only time
+    and key.
+    """
     plain = [F.col(quoted(name)) for name in columns]
     if plans is None or not any(_counts_every_event(plan) for plan in plans):
         return plain
@@ -76,13 +79,13 @@ def projected_columns(plans: Sequence[Plan] | None, layout: Layout, columns: Seq
 
 
 def _is_lacking(query: BoundQuery) -> bool:
-    """Whether some type is declared without an attribute of an equivalence test."""
+    """Whether some declared type lacks an attribute of an equivalence test."""
     declared = (query.catalog.declared or {}).values()
     return any(test.path[0] not in attributes for test in query.equivalences for attributes in declared)
 
 
 def _role_conditions(plans: Sequence[Plan], layout: Layout, passing: Column) -> list[Column]:
-    """Conditions, all to be met, of the events that may fit a component; events that are `passing` meet them all."""
+    """Filters that together keep the events that may fit a component, and all events for which `passing` is true."""
     conditions = []
     types = _types(plans)
     if types is not None and layout.type is not None:
@@ -112,7 +115,7 @@ def _types(plans: Sequence[Plan]) -> set[str] | None:
 
 
 def _roles(plan: Plan, layout: Layout) -> list[tuple[list[Column], list[Column]]]:
-    """For each role of an event: the condition on its type, and its other conditions."""
+    """For each role of an event: (conditions on its type, its other conditions)."""
     found = []
     for component in plan.query.components:
         own_type = [] if component.types is None else [_is_one_of(component.types, layout)]
@@ -123,7 +126,7 @@ def _roles(plan: Plan, layout: Layout) -> list[tuple[list[Column], list[Column]]
 
 
 def _groups(plan: Plan, component: Component) -> list[tuple[Conjunct, ...]]:
-    """The conditions on the first event of a component, and on the later ones of a Kleene component."""
+    """The conditions on the first event of a component and, if it is a Kleene component, those on its later events."""
     first, later = map(tuple, plan.roles_of(component))
     return [first, later] if component.kleene else [first]
 
@@ -141,7 +144,7 @@ def _all_simple(plans: Sequence[Plan]) -> bool:
 
 
 def _is_simple(comparison: Bound) -> bool:
-    """Whether sources accept a comparison: LIKE, lists, floats and fields of structs are left to Spark."""
+    """Whether data sources accept a comparison. LIKE, lists, floats and fields of structs are left to Spark."""
     for part in walk(comparison):
         if isinstance(part, Operation) and part.operator in ("like", "rlike", "any", "size"):
             return False
@@ -154,7 +157,9 @@ def _is_simple(comparison: Bound) -> bool:
 
 
 def pushed(conjunct: Conjunct, query: BoundQuery, layout: Layout) -> Column | None:
-    """Whether an event may satisfy a condition on it alone; None if only the workers can decide."""
+    """A filter that is true for every event that may satisfy a conjunct on one event; None if only the workers can test
+    it.
+    """
     return _balanced(or_, [_pushed(condition, query, layout) for condition in conjunct.comparisons])
 
 
@@ -173,7 +178,7 @@ def _pushed(condition: Bound, query: BoundQuery, layout: Layout) -> Column | Non
 
 
 def _balanced(join: Callable[[Column, Column], Column], columns: Sequence[Column | None]) -> Column | None:
-    """Columns joined as a balanced tree, because Spark recurses over it. None if one is None."""
+    """Columns joined as a balanced tree, because Spark recurses over the tree. None if one of them is None."""
     left = [column for column in columns if column is not None]
     if len(left) < len(columns):
         return None
@@ -184,7 +189,9 @@ def _balanced(join: Callable[[Column, Column], Column], columns: Sequence[Column
 
 
 def _written(condition: Bound, query: BoundQuery, layout: Layout) -> Column:
-    """One comparison. An unknown result is null, and Spark's filters drop it as the engine does."""
+    """One comparison as a Spark expression. Unknown results are null, and Spark's filters drop these rows, as the
+    engine does.
+    """
     if not isinstance(condition, Operation):
         return _column(condition, query, layout)  # a boolean attribute
     operator, operands = condition.operator, condition.operands
@@ -211,7 +218,9 @@ def _written(condition: Bound, query: BoundQuery, layout: Layout) -> Column:
 
 
 def _is_plain(expression: object) -> bool:
-    """Whether Java reads a regular expression as RE2 does. They differ in `.`, `$` and classes such as \\s."""
+    """Whether Java and RE2 read a regular expression in the same way. They differ in `.`, `$` and classes such as
+    \\s.
+    """
     return isinstance(expression, str) and re.fullmatch(r"[A-Za-z0-9 _/:;,@#%&=<>'!~|()*+?^-]*", expression) is not None
 
 
@@ -229,7 +238,7 @@ def _compared(operator: str, left: Bound, right: Bound, query: BoundQuery, layou
 
 
 def _in_list(listed: Bound, condition: Bound, query: BoundQuery, layout: Layout) -> Column:
-    """`'x' IN v.list`; the workers decide other conditions on elements."""
+    """`'x' IN v.list` as a Spark expression. Only the workers can test other conditions on elements."""
     match condition:
         case Operation(operator="=", operands=(Element(path=()) as element, Constant() as constant)):
             kind = {Kind.STRING: "string", Kind.INT: "bigint", Kind.BOOL: "boolean"}.get(element.type.kind)
@@ -240,7 +249,7 @@ def _in_list(listed: Bound, condition: Bound, query: BoundQuery, layout: Layout)
 
 
 def _column(reference: Bound, query: BoundQuery, layout: Layout) -> Column:
-    """A column of the events: integers as BIGINT, floats as DOUBLE, others in Spark's own types."""
+    """A column of the events. Integers are BIGINT, floats are DOUBLE, and others keep Spark's types."""
     match reference:
         case Operation(operator="size", operands=(Attribute() as listed,)):
             return F.array_size(_attribute(listed, query, layout)[0]).cast("bigint")
@@ -259,7 +268,7 @@ def _column(reference: Bound, query: BoundQuery, layout: Layout) -> Column:
 
 
 def _attribute(reference: Attribute, query: BoundQuery, layout: Layout) -> tuple[Column, pa.DataType]:
-    """The column of an attribute, and its type."""
+    """(column, type) of an attribute."""
     if reference.present_in is not None:
         raise NotPushable
     name, *inner = reference.path
@@ -321,5 +330,5 @@ def _type(layout: Layout) -> Column:
 
 
 def _is_one_of(types: Sequence[str], layout: Layout) -> Column:
-    """Unknown, like false, for an event without a type."""
+    """Whether an event has one of some types: null, which filters drop, for an event without a type."""
     return _type(layout).isin(*types) if types else F.lit(False)

@@ -1,4 +1,6 @@
-"""`match_set`: a set of standing queries over a DataFrame, batch or streaming, that may change while a stream runs."""
+"""`match_set`: a set of standing queries over a DataFrame, batch or streaming. The set may change while a stream
+runs.
+"""
 
 from __future__ import annotations
 
@@ -57,24 +59,25 @@ def match_set(
     session_cache_bytes: int = SESSION_CACHE_BYTES,
     on_error: str = "fail",
 ) -> DataFrame:
-    """The answers of a set of queries over a DataFrame, as one DataFrame; streaming where the events are.
+    """The answers of a set of queries over a DataFrame, as one DataFrame. It is streaming if the events are.
 
     `queries` is an `ouzel.QuerySet` that has seen no events; its `time`, `type`, `order`, `time_unit` and `limits`
-    apply to the DataFrame. The columns of the answers are `query`, which is the id, `start`, `end`, and those of all
-    queries, null for a query without them; `columns` ("price double, name string") selects columns.
+    apply to the DataFrame. The answers have the columns `query` (the id), `start` and `end`, and the columns of all
+    queries, which are null for a query without them. `columns="price double, name string"` selects columns.
 
-    The work is distributed by the columns that are equal in all events of every answer. If there are none, each task
-    has a slice of the queries and sees all events. `key` names the columns to distribute by; "" asks for slices.
+    Events are distributed by the columns that are equal in all events of every answer. If there are none, the queries
+    are divided into slices, and each task reads all events for one slice. `key` names the columns by which events are
+    distributed; "" asks for slices of queries.
 
-    A stream needs a watermark or `max_delay`. That, `idle_timeout`, `buckets`, which is the number of parts of the
-    state, and the options in bytes are as in `ouzel.spark.match`. `changes` is a table of queries that may grow while
-    the stream runs: a streaming DataFrame, or the path of a folder of Parquet files. Its columns are `id`, `query` (a
-    text; null removes the query) and optionally `owner` and `version`. If one micro-batch has several rows of an id,
-    the greatest version counts. A query sees the events after the watermark of the micro-batch that read it. A mistake
-    in a query of this table is reported in a column `problem`, in a separate row, and does not affect other queries.
+    A stream needs a watermark or `max_delay`. `max_delay`, `idle_timeout`, `buckets` and the options in bytes are those
+    of `ouzel.spark.match`. `changes` is a table of queries that may grow while the stream runs: a streaming DataFrame,
+    or the path of a folder of Parquet files. Its columns are `id`, `query` (a text; null removes the query) and
+    optionally `owner` and `version`. If one micro-batch has several rows with one id, the greatest version counts. A
+    query sees the events after the watermark of the micro-batch that has read it. An error in a query of this table
+    does not affect other queries: a separate row reports it in the column `problem`.
 
-    A query that passes a limit fails the batch or stream. With `on_error="report"` it is suspended in the part where
-    that happened, the others continue, and a row says in the column `problem` when and why.
+    If a query exceeds a limit, the batch or stream fails. With `on_error="report"`, only this query is suspended, and
+    only in the part where that happened. A row says in the column `problem` when and why. The other queries continue.
 
     >>> alerts = QuerySet(time="ts")
     >>> alerts.add("high", "PATTERN Stock s WHERE s.price > 90 WITHIN 5 min RETURN High(s.price AS price)")
@@ -133,7 +136,7 @@ def _plan(
     parts: int | None,
     reports: bool,
 ) -> SetJob:
-    """How the work is divided. `parts` is the number of buckets of a stream."""
+    """How events or queries are divided. `parts` is the number of buckets of a stream."""
     layout = events.layout
     check_names(events.frame, layout.schema.names, own=[BUCKET_COLUMN])
     if not len(queries) and changes is None:
@@ -171,7 +174,7 @@ def _answers(
     *,
     reports: bool,
 ) -> _Answers:
-    """The columns of all answers."""
+    """The columns that the answers of all queries have together."""
     fields = {QUERY: _id_type(queries, changes)}
     time = held.layout.schema.field(held.layout.time).type if held.layout is not None else pa.int64()
     fields |= {"start": time, "end": time}
@@ -222,7 +225,7 @@ def _id_type(queries: QuerySet, changes: DataFrame | None) -> pa.DataType:
 def _keys(
     held: QuerySet, asked_for: str | Sequence[str] | None, changes: DataFrame | None, schema: pa.Schema
 ) -> tuple[str, ...]:
-    """The columns to distribute by; none: each part has a slice of the queries."""
+    """The columns by which events are distributed. If there are none, queries are divided into slices."""
     found = shared_key([held])
     if asked_for is None:
         # Queries that are added later may have different keys.
@@ -243,7 +246,9 @@ def _keys(
 
 
 def _any(found: frozenset[str] | None, schema: pa.Schema) -> frozenset[str]:
-    """If every answer is one event: all columns that can be hashed, which distributes events evenly."""
+    """The columns of a key; if every answer is a single event, all columns that can be hashed, which distributes events
+    evenly.
+    """
     if found is not None:
         return found
     simple = [c.name for c in schema if not (pa.types.is_nested(c.type) or pa.types.is_floating(c.type))]

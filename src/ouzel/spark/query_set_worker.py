@@ -1,7 +1,8 @@
-"""What Spark's Python workers run for a set of queries: the embedded QuerySet, fed with Arrow tables.
+"""What Spark's Python workers run for a set of queries: the embedded QuerySet, with Arrow tables as input.
 
-The work is divided by keys, and each part has all queries; or by slices of the queries, and each part sees all events.
-A stream keeps each part in a bucket, whose state is a snapshot of its set and a log of what came in since.
+The work is divided in one of two ways: by keys, where each part has all queries; or by slices of the queries, where
+each part reads all events. A stream keeps each part in a bucket. The state of a bucket is a snapshot of its set, and a
+log of later input.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ EVENTS_PER_STEP = 1 << 17
 
 @dataclass(frozen=True, slots=True)
 class SetJob:
-    """A set of queries, the columns of its answers, and how the work is divided."""
+    """A set of queries, the columns of all answers, and how the work is divided."""
 
     group: QueryGroup  # the columns of its events
     answers: bytes  # the Arrow schema of its answers
@@ -72,7 +73,7 @@ class SetJob:
         return pa.ipc.read_schema(pa.py_buffer(self.answers))
 
     def fresh(self, part: int) -> QuerySet:
-        """The set of a part at the start."""
+        """The set of a part, before it has read any event."""
         from ouzel.query_set.api import QuerySet
 
         return QuerySet.restore(self.sets[0 if self.keys else part])
@@ -80,22 +81,24 @@ class SetJob:
     # ── The buckets of a stream, see `ouzel.spark.bucket.BucketJob` ────────────────────────────────
 
     def clock_of(self, name: int) -> Clock:
-        """All buckets have the clock of the events."""
+        """The clock of the events, which is the same for all buckets."""
         return self.group.clock
 
     def open(self, name: int, snapshot: bytes | None) -> SetSession:
-        """The set of a bucket, new or restored."""
+        """The set of a bucket: new, or restored from a snapshot."""
         if snapshot is None:
             return SetSession(self, self.fresh(self.names.index(name)))
         return SetSession.restore(self, snapshot)
 
     def resume(self, name: int, session: SetSession) -> None:
-        """A set that has stopped is never stored in a checkpoint."""
+        """Do nothing: a set that has stopped is never stored in a checkpoint."""
 
     def collect(
         self, name: int, session: SetSession, found: dict[Any, pa.Table], manifest: Manifest
     ) -> tuple[Answers, bool]:
-        """Answers, and the rows of failed changes. If all parts have the same queries, only the first one reports."""
+        """The answers, and rows for failed changes. If all parts have the same queries, only the first part reports
+        failed changes.
+        """
         schema = self.answer_schema
         tables = list(shaped(found, schema))
         problems, session.problems = session.problems, []
@@ -107,7 +110,7 @@ class SetJob:
         return tuple((0, payload) for payload in payloads_of(whole)), False
 
     def report(self, name: int, session: SetSession, manifest: Manifest) -> dict[str, dict[str, int]]:
-        """The counts of the whole set, as one query."""
+        """The counters of the whole set, as if it were one query."""
         held = session.held
         counts = {
             "matches": manifest.matches.get(QUERY, 0),
@@ -121,7 +124,7 @@ class SetJob:
 
 
 def shaped(answers: Mapping[Any, pa.Table], schema: pa.Schema) -> Iterator[pa.Table]:
-    """The answers of each query, with the columns of all queries."""
+    """The answers of each query, with the columns that all queries have together."""
     for table in answers.values():
         columns = []
         for column in schema:
@@ -136,7 +139,7 @@ def shaped(answers: Mapping[Any, pa.Table], schema: pa.Schema) -> Iterator[pa.Ta
 
 
 def match_set_keys(job: SetJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Match all queries against the events of some keys."""
+    """The answers of all queries, for the events of some keys."""
     tables, held_bytes = [], 0
     for batch in batches:
         if batch.num_rows:
@@ -154,7 +157,7 @@ def pack_slices(job: SetJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.R
 
 
 def match_set_slices(job: SetJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Match some slices of the queries against all events."""
+    """The answers of some slices of the queries, for all events."""
     received: dict[int, list[pa.Table]] = {}
     held_bytes = 0
     for batch in batches:
@@ -192,7 +195,9 @@ def _answers(job: SetJob, part: int, events: pa.Table) -> Iterator[pa.RecordBatc
 
 
 def _of_all(job: SetJob, held: QuerySet, advance: Callable[[], dict[Any, pa.Table]]) -> dict[Any, pa.Table]:
-    """The answers of a call. A job fails rather than omit rows, unless it reports suspended queries."""
+    """The answers of a call. If a query was suspended and the job does not report this, the job fails rather than omit
+    rows.
+    """
     try:
         answers = advance()
     except OuzelError:
@@ -235,7 +240,7 @@ def pack_set_events(job: SetJob, bucket_column: str, batches: Iterable[pa.Record
 
 
 def pack_changes(job: SetJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The newest change of each query as (name of the bucket, payload), for every bucket that has the query."""
+    """The last change of each query as (name of the bucket, payload), for every bucket that has the query."""
     from ouzel.query_set.registry import slice_of
 
     filled = [batch for batch in batches if batch.num_rows]
@@ -272,10 +277,10 @@ def _version(row: Mapping[str, Any]) -> tuple[bool, Any]:
 
 
 class SetSession:
-    """The set of a bucket and its changes; see `ouzel.spark.state_store.BucketSession`.
+    """The set of a bucket, with its changes; see `ouzel.spark.state_store.BucketSession`.
 
-    Events are buffered until the watermark passes them, and a query sees those that are later than the watermark at
-    its registration. So the order of events and changes in a micro-batch does not matter.
+    Events wait until the watermark passes them, and a query sees only events after the watermark at its registration.
+    So the order of events and changes in a micro-batch does not matter.
     """
 
     def __init__(self, job: SetJob, held: QuerySet, marks: dict[Any, str] | None = None) -> None:
@@ -287,7 +292,7 @@ class SetSession:
         self._suspended = {problem.query for problem in held.suspended()}
 
     def newly_suspended(self) -> Iterator[tuple[Any, str]]:
-        """The queries that were suspended since the last call, and why."""
+        """The queries that have been suspended since the last call, and why."""
         for problem in self.held.suspended():
             if problem.query not in self._suspended:
                 self._suspended.add(problem.query)
@@ -295,15 +300,15 @@ class SetSession:
 
     @property
     def next_deadline(self) -> int | None:
-        """The first tick at which time alone completes something."""
+        """The first tick at which answers are due without a further event; None if there is none."""
         return self.held.next_deadline
 
     def advance(self, watermark: int) -> dict[Any, pa.Table]:
-        """Move time to the watermark; fails if a query was suspended and this is not reported."""
+        """Move time to the watermark. Raises an error if a query was suspended and this is not reported."""
         return _of_all(self._job, self.held, partial(self.held.advance, watermark))
 
     def push(self, table: pa.Table) -> None:
-        """Take in events, or changes of the set."""
+        """Add events, or changes of the set."""
         if table.schema.metadata != CHANGES_METADATA:
             self.held.take(table)
             return
@@ -313,12 +318,12 @@ class SetSession:
                 self.problems.append((row["id"], problem))
 
     def take_late(self) -> None:
-        """Drop problems: those of replayed records were reported before."""
+        """Drop the problems of replayed records, which have been reported before."""
         self.problems.clear()
         list(self.newly_suspended())
 
     def _change(self, id: Any, text: str | None, owner: str | None) -> str | None:
-        """Remove, add or replace a query; return what is wrong."""
+        """Remove, add or replace a query. Returns what is wrong with it; None if nothing is."""
         known = any(True for _ in self.held.parts(id))
         if text is None:
             if not known:
@@ -363,7 +368,7 @@ class SetSession:
 
     @classmethod
     def restore(cls, job: SetJob, blob: bytes) -> SetSession:
-        """Read what `snapshot` wrote."""
+        """The session from the bytes of `snapshot`."""
         from ouzel.query_set.api import QuerySet
 
         reader = Reader(blob)
@@ -373,7 +378,7 @@ class SetSession:
 
 
 def check_columns(query: Any, own: pa.Schema, answers: pa.Schema, *, narrowed: bool) -> None:
-    """Refuse a query whose answers do not fit into the columns of all answers."""
+    """Raise an error for a query whose answers do not fit into the common columns of all answers."""
     for column in own:
         if column.name in (QUERY, PROBLEM):
             raise OuzelError(f"query {query!r} gives a column '{column.name}', which every answer has; rename it")
@@ -394,7 +399,7 @@ def check_columns(query: Any, own: pa.Schema, answers: pa.Schema, *, narrowed: b
 
 
 def _widens(own: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether every value of one type fits into another."""
+    """Whether every value of one type fits into another type."""
     types = pa.types
     if own == wanted or types.is_null(own):
         return True

@@ -1,4 +1,4 @@
-"""Spark's types as Arrow's and back, for every type that an event may have.
+"""Converts Spark's types to Arrow's and back, for every type that an event may have.
 
 Spark has its own converters, but they are not part of its public interface.
 """
@@ -53,7 +53,7 @@ def spark_schema(schema: pa.Schema) -> spark.StructType:
 
 
 def arrow_type(data_type: spark.DataType, column: str) -> pa.DataType:
-    """The Arrow type of one column; `column` is its name for the error message."""
+    """The Arrow type of a column. `column` is its name, for the error message."""
     for spark_class, arrow in _SIMPLE:
         if type(data_type) is spark_class:
             return arrow
@@ -111,12 +111,14 @@ def _spark_field(field: pa.Field) -> spark.StructField:
 
 
 def with_extra_columns(schema: pa.Schema, others: Sequence[pa.Field]) -> pa.Schema:
-    """The columns of matches and others; rows that are no matches have null in the columns of matches."""
+    """The columns of matches, and further columns. Columns of matches become nullable, for rows that are not
+    matches.
+    """
     return pa.schema([*(field.with_nullable(True) for field in schema), *others])
 
 
 def quoted(name: str) -> str:
-    """A column's name as Spark's column expressions take it, dots and all.
+    """A column's name in quotes for Spark's column expressions, so that it may contain dots.
 
     >>> quoted("odd.name")
     '`odd.name`'

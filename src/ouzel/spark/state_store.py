@@ -1,10 +1,10 @@
-"""The state of a bucket as it is stored: a snapshot of its session, and a log of what came in since.
+"""The stored state of a bucket: a snapshot of its session, and a log of later input.
 
-A log record is the watermark and the payloads of one call. A session that takes the same records reaches the same
-state, so each micro-batch writes only its own record. When the log is as large as the last snapshot, a new snapshot
-replaces it; on average this doubles the bytes written. Each record is sealed together with the checksum of the record
-before it, so checksums form a chain. With it, a worker that has cached the session of an earlier record continues from
-there instead of from the snapshot, and a chunk that is not the one written is refused.
+A log record has the watermark and the payloads of one call. Applying the same records again gives the same state, so
+each micro-batch writes only its own record. When the log is as large as the last snapshot, a new snapshot replaces it.
+On average this doubles the bytes written. The checksum of a record covers the checksum of the record before it, so
+checksums form a chain. By this chain, a worker that has cached the session of an earlier record can continue from
+there, and a chunk that belongs elsewhere is refused.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CHUNK_BYTES_MAX = 32 * 1024 * 1024
 
 
 class Store(Protocol):
-    """Where Spark keeps a bucket: values by name, and chunks by number."""
+    """The place where Spark stores a bucket: values by name, and chunks by number."""
 
     def get(self, name: str) -> bytes | None:
         """The value of a name; None if there is none."""
@@ -59,13 +59,13 @@ class BucketSession(Protocol):
 
     @property
     def next_deadline(self) -> int | None:
-        """The first tick at which time alone completes something."""
+        """The first tick at which rows are due without a further event; None if there is none."""
 
     def advance(self, watermark: int) -> dict[Any, pa.Table]:
         """Move time to the watermark and return the rows that this completes."""
 
     def push(self, table: pa.Table) -> None:
-        """Take in a payload."""
+        """Add the events of a payload."""
 
     def take_late(self) -> Any:
         """The late events since the last call."""
@@ -76,7 +76,7 @@ class BucketSession(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """What one call of a bucket brought: the watermark, and new events."""
+    """The input of one call of a bucket: the watermark, and new events."""
 
     watermark: int | None
     payloads: Sequence[bytes]
@@ -87,7 +87,9 @@ class LogRecord:
         return sum(map(len, self.payloads))
 
     def apply(self, session: BucketSession) -> dict[Any, pa.Table]:
-        """Move time first, so that the session can judge which of the new events are late."""
+        """Let a session process the record. Time is moved first, because it decides which of the new events are
+        late.
+        """
         answer = {} if self.watermark is None else session.advance(self.watermark)
         for payload in self.payloads:
             with decoding(LOG_RECORD):
@@ -96,14 +98,14 @@ class LogRecord:
         return answer
 
     def dump(self, before: str) -> bytes:
-        """The record as bytes; `before` is the checksum of the record before it."""
+        """The record as bytes. `before` is the checksum of the record before it."""
         header = {"before": before, "watermark": self.watermark, "payloads": list(map(len, self.payloads))}
         text = json.dumps(header).encode("utf-8")
         return seal(LOG_RECORD, len(text).to_bytes(4, "little"), text, *self.payloads)
 
     @classmethod
     def load(cls, blob: bytes) -> LogRecord:
-        """Read what `dump` wrote; StateError if it is damaged or from another version."""
+        """The record from the bytes of `dump`. Raises StateError if they are damaged or from another version."""
         body = unseal(LOG_RECORD, blob)
         with decoding(LOG_RECORD):
             at = 4 + int.from_bytes(body[:4], "little")
@@ -117,7 +119,7 @@ class LogRecord:
 
 @dataclass(slots=True)
 class Manifest:
-    """What is stored of a bucket and where. It is read first, and written with every record."""
+    """What is stored of a bucket, and where. It is read first, and written with every record."""
 
     signature: str  # the digest of the signature that the state was written for
     chain: list[str]  # checksums of records first_record … last_record
@@ -133,12 +135,12 @@ class Manifest:
 
     @property
     def last_record(self) -> int:
-        """The number of the last record; also the number of records so far."""
+        """The number of the last record, which is also the number of records so far."""
         return self.first_record + len(self.chain) - 1
 
     @property
     def stored_bytes(self) -> int:
-        """About how many bytes are stored."""
+        """The approximate number of stored bytes."""
         return self.snapshot_bytes + self.log_bytes
 
     def dump(self) -> bytes:
@@ -147,7 +149,7 @@ class Manifest:
 
     @classmethod
     def load(cls, blob: bytes) -> Manifest:
-        """Read what `dump` wrote; StateError if it is damaged or from another version."""
+        """The manifest from the bytes of `dump`. Raises StateError if they are damaged or from another version."""
         body = unseal(MANIFEST, blob)
         with decoding(MANIFEST):
             return cls(**json.loads(bytes(body)))
@@ -157,7 +159,9 @@ class Manifest:
 
 
 def restore(manifest: Manifest, store: Store, open_session: Callable[[bytes | None], Held]) -> Held:
-    """The session after the last record. `open_session` makes one from a snapshot, or a new one from None."""
+    """The session after the last record. `open_session` makes a session from a snapshot; from None it makes a new
+    one.
+    """
     session = open_session(_snapshot(manifest, store))
     catch_up(session, manifest, store, manifest.snapshot_at)
     return session
@@ -171,7 +175,7 @@ def _snapshot(manifest: Manifest, store: Store) -> bytes | None:
 
 
 def catch_up(session: BucketSession, manifest: Manifest, store: Store, record: int) -> None:
-    """Replay the records after `record`. Their rows and late events were emitted before."""
+    """Replay the records after `record`. Their rows and late events have been emitted before, so they are dropped."""
     for number in range(record + 1, manifest.last_record + 1):
         LogRecord.load(_as_written(_chunk(store, number), manifest.chain[number - manifest.first_record])).apply(
             session
@@ -187,7 +191,9 @@ def _chunk(store: Store, number: int) -> bytes:
 
 
 def _as_written(sealed: bytes, mark: str) -> bytes:
-    """Refuse a chunk that belongs to another record or bucket. Its own seal shows whether it is damaged."""
+    """The contents of a chunk. Raises an error if it belongs to another record or bucket; its own checksum shows
+    whether it is damaged.
+    """
     if mark_of(sealed) != mark:
         raise StateError(
             f"a part of the state of this stream is not the one that belongs to it: its checkpoint is damaged; "
@@ -208,9 +214,9 @@ def save(
     log_bytes_min: int = LOG_BYTES_MIN,
     never_replay: bool = False,
 ) -> None:
-    """Store a record that the session has applied, or a snapshot if that is as cheap, and update the manifest.
+    """Store a record that the session has applied, or a snapshot if that is as cheap; and update the manifest.
 
-    With `never_replay` a snapshot is stored and no record.
+    With `never_replay`, always a snapshot.
     """
     sealed = record.dump(manifest.chain[-1])
     manifest.chain.append(mark_of(sealed))
@@ -256,22 +262,22 @@ class _Cached(Generic[Held]):
 
 
 class SessionCache(Generic[Held]):
-    """Sessions of a worker between its calls; the least recently used is evicted first.
+    """Caches sessions in a worker between its calls. The least recently used session is evicted first.
 
-    Only the checksum of its last record decides whether a session may be used, so it does not matter which worker gets
-    which bucket, nor whether a call is tried twice.
+    The checksum of its last record decides whether a session may be used. So a bucket may move to another worker, and a
+    call may be tried twice.
     """
 
     def __init__(self) -> None:
         self._cached: OrderedDict[tuple[str, int], _Cached[Held]] = OrderedDict()
 
     def take(self, signature: str, name: int) -> tuple[str, Held] | None:
-        """Remove and return a session with the checksum of its last record: a call that fails may spoil it."""
+        """(checksum of its last record, session): removed from the cache, because a call that fails may damage it."""
         cached = self._cached.pop((signature, name), None)
         return None if cached is None else (cached.mark, cached.session)
 
     def put(self, manifest: Manifest, name: int, session: Held, bytes_max: int) -> None:
-        """Keep a session that has applied the last record of the manifest."""
+        """Add a session that has applied the last record of the manifest."""
         self._cached[manifest.signature, name] = _Cached(manifest.chain[-1], session, manifest.stored_bytes)
         while sum(cached.bytes for cached in self._cached.values()) > bytes_max:
             self._cached.popitem(last=False)

@@ -1,7 +1,7 @@
 """`sql`: statements of Spark SQL with `table MATCH_RECOGNIZE (…)` or `ouzel_match(events, 'PATTERN …')` as a table.
 
-The statement is cut, not parsed: each clause and each call becomes a DataFrame, and Spark gets the statement with a
-placeholder for it. Texts of queries and names never become a part of the statement.
+The statement is not fully parsed. Each clause and each call is cut out and becomes a DataFrame, and Spark gets the
+statement with a placeholder in its place. Query texts and names never become part of the statement.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ def sql(spark: SparkSession, statement: str, /, *, params: Mapping[str, Any] | N
     """Run a statement of Spark SQL in which `table MATCH_RECOGNIZE (…)` gives the rows of a row pattern, and
     `ouzel_match(events, 'PATTERN …')` the matches of a query.
 
-    The table is a table, a view, a subquery in parentheses, a name of WITH or `{name}`, a DataFrame given by name, as
-    in `spark.sql`. `params` has the values of `:name` in clauses. Of `ouzel_match`, the query is a literal, or `{name}`
-    of a text or an `ouzel.Query`; options of `match` follow as `name => value`.
+    The table before MATCH_RECOGNIZE is a table, a view, a subquery in parentheses, a name from WITH, or `{name}`, which
+    is a DataFrame given by name, as in `spark.sql`. `params` has the values of `:name` in clauses. The query in
+    `ouzel_match` is a string literal, or `{name}`, which is a text or an `ouzel.Query`. Options of `match` follow as
+    `name => value`.
 
     >>> sql(spark, "SELECT sym, max(n) FROM {ticks} MATCH_RECOGNIZE (PARTITION BY sym …) GROUP BY sym",
     ...     ticks=ticks)                                                                      # doctest: +SKIP
@@ -63,7 +64,7 @@ class _Host:
     found: dict[str, DataFrame] = field(default_factory=dict)
 
     def cut(self, given: list[Token]) -> list[Token]:
-        """The tokens of a statement with placeholders for its calls and clauses."""
+        """The tokens of a statement, with placeholders in place of its calls and clauses."""
         text: list[Token] = []
         place = 0
         while place < len(given):
@@ -79,7 +80,7 @@ class _Host:
         return cut_clauses(self.statement, text, self._recognized)
 
     def frame(self, text: list[Token]) -> DataFrame:
-        """What Spark gives for a statement."""
+        """The DataFrame that Spark returns for a statement."""
         known = {**self.names, **self.found}
         read = {name for token in text if (name := _placeholder(token)) in known}
         if not read:
@@ -109,7 +110,7 @@ def _placeholder(token: Token) -> str | None:
 
 
 def _escaped(token: Token, names: Mapping[str, Any]) -> str:
-    """A token for Spark's formatter: its braces are text, except in the placeholder of a name."""
+    """A token for Spark's formatter. Its braces are escaped, except around a given name."""
     name = _placeholder(token)
     return f"{{{name}}}" if name in names else token.text.replace("{", "{{").replace("}", "}}")
 
@@ -183,7 +184,9 @@ class _Call:
 
 
 def _arguments(given: list[Token]) -> Iterator[list[Token]]:
-    """The arguments of a call. Spaces are left out, except inside of parentheses, which may hold a subquery."""
+    """The tokens of each argument of a call, without spaces. Spaces inside parentheses are kept, because these may hold
+    a subquery.
+    """
     argument: list[Token] = []
     depth = 0
     for token in given:

@@ -1,4 +1,6 @@
-"""Queries over streaming DataFrames: pack the rows of each bucket, step its session, unpack the matches."""
+"""Queries over streaming DataFrames: packs the rows of each bucket, lets its session read them, and unpacks the
+matches.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def match_stream(
     late: bool = False,
     cache_bytes: int = SESSION_CACHE_BYTES,
 ) -> DataFrame:
-    """Pack the rows of each bucket, step its session, unpack the matches."""
+    """The matches of queries in a stream: packs the rows of each bucket, lets its session read them, unpacks the
+    matches.
+    """
     if buckets is not None and (not isinstance(buckets, int) or not 1 <= buckets * len(groups) <= DIVISIBLE):
         most = DIVISIBLE // len(groups)
         raise InputError(f"buckets must be an integer from 1 to {most:,} for these queries, got {buckets!r}")
@@ -100,8 +104,8 @@ def match_stream(
 def can_merge_totals(frame: DataFrame, buckets: int | None) -> bool:
     """Whether a total over all keys can be merged from the partial results of several buckets.
 
-    Every bucket must emit, in one micro-batch, everything up to the watermark, so timers must be exact. With one
-    bucket, a second step would only cost time.
+    For that, every bucket must emit all results up to the watermark in the same micro-batch, so timers must be exact.
+    With one bucket, the second step is useless.
     """
     return has_exact_timers(frame.sparkSession) and _buckets_of_group(frame, buckets) != 1
 
@@ -112,7 +116,7 @@ def _buckets_of_group(frame: DataFrame, asked_for: int | None) -> int:
 
 
 def check_stream_names(events: Events, groups: Sequence[QueryGroupPlan]) -> None:
-    """Refuse columns whose names Spark or Ouzel would confuse with others."""
+    """Raise an error for columns whose names Spark or Ouzel would confuse with others."""
     check_names(events.frame, _columns(groups), own=[WATERMARK_COLUMN, *_bucket_columns(groups)])
 
 
@@ -125,7 +129,7 @@ def _bucket_columns(groups: Sequence[QueryGroupPlan]) -> list[str]:
 
 
 def _merged(stepped: DataFrame, job: StreamJob) -> DataFrame:
-    """Totals over all keys, merged from the partial results of a micro-batch; all other rows as they are."""
+    """Totals over all keys, merged from the partial results of a micro-batch. All other rows pass unchanged."""
     totals = job.totals_by_query
     # Rows that are passed on stay in their partitions; their keys hold no state.
     number, passed_on = F.col(PACKED_NUMBER), -1 - F.spark_partition_id()
@@ -141,7 +145,7 @@ def _unpacked(payloads: DataFrame, schema: pa.Schema, function: WorkerFunction, 
 
 
 def _late_type(events: Events, columns: Iterable[str]) -> pa.StructType:
-    """Late events have the columns that some query reads; the others were not sent."""
+    """The columns of late events: those that some query reads, because others were not sent."""
     return pa.struct([events.layout.schema.field(column).with_nullable(True) for column in columns])
 
 

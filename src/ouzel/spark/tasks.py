@@ -1,8 +1,8 @@
-"""How work is sent to Spark's workers: functions for mapInArrow, and the stateful steps of streams; and how their
-errors come back to the driver.
+"""Sends work to Spark's workers: functions for mapInArrow, and the stateful steps of streams. Also brings their errors
+back to the driver.
 
-A function is sent by reference, as pickle does, and its arguments as bytes. The worker first compares its compatibility
-number with the driver's and only then loads both. So a missing or incompatible Ouzel is reported in one sentence.
+A function is sent by reference, as pickle does, and its arguments as bytes. Before it loads them, the worker compares
+its compatibility number with that of the driver. So a missing or incompatible Ouzel is reported in one sentence.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SteppedRow = tuple[int | None, bytes | None, str | None]
 
 
 def on_workers(function: WorkerFunction, *arguments: Any) -> ArrowFunction:
-    """`function(*arguments, batches)` on the workers, for mapInArrow."""
+    """A function for mapInArrow that calls `function(*arguments, batches)` on the workers."""
     load = _loader(_frozen(run, function, arguments))
 
     def run_loaded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -56,7 +56,7 @@ def on_workers(function: WorkerFunction, *arguments: Any) -> ArrowFunction:
 
 
 def in_arrow(frame: DataFrame, schema: StructType | str, function: WorkerFunction, *arguments: Any) -> DataFrame:
-    """Apply `on_workers(function, *arguments)` to a frame's rows, whatever the names of their columns."""
+    """Apply `on_workers(function, *arguments)` to the rows of a DataFrame. Its columns may have any names."""
     names = tuple(frame.columns)
     if not any("." in name or "`" in name for name in names):
         return frame.mapInArrow(on_workers(function, *arguments), schema)
@@ -99,7 +99,7 @@ def bucket_processor(job: BucketJob[Any]) -> StatefulProcessor:
 
 
 def totals_processor(totals: Mapping[int, TotalsJob]) -> StatefulProcessor:
-    """The second stateful step of a stream: merges the partial results of some queries and passes other rows on."""
+    """The second stateful step of a stream: merges the partial results of some queries, and passes other rows on."""
     from pyspark.sql import Row
 
     frozen = _frozen(total_rows, dict(totals))
@@ -126,8 +126,8 @@ def totals_processor(totals: Mapping[int, TotalsJob]) -> StatefulProcessor:
 def _quiet_processor() -> type[StatefulProcessor]:
     """The base class of a processor.
 
-    At the start of a stream, Spark loads its processor in a process that prints what it does, several long lines, to
-    the driver's stderr. Loading this one ends that.
+    When a stream starts, Spark loads its processor in a process that prints several long lines to the driver's stderr.
+    Loading this class stops that.
     """
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
@@ -147,8 +147,7 @@ def _quiet_processor() -> type[StatefulProcessor]:
 
 
 def _stores() -> Callable[[Any], Any]:
-    """Returns a function that gives, on the worker, the state of the current key. Spark asks for it before `load` can
-    run."""
+    """A function that returns, on the worker, the store of the current key. Spark calls it before `load` can run."""
 
     class SparkStore:
         """See `ouzel.spark.state_store.Store`."""
@@ -184,7 +183,7 @@ def _frozen(*sent: Any) -> bytes:
 
 
 def _loader(frozen: bytes) -> Callable[[], Any]:
-    """A function that gives, on the worker, what was frozen."""
+    """A function that returns, on the worker, the object that was serialised."""
     driver, expected = __version__, COMPATIBILITY
 
     def load() -> Any:
@@ -218,7 +217,7 @@ def _loader(frozen: bytes) -> Callable[[], Any]:
 
 
 def run(function: WorkerFunction, arguments: Sequence[Any], batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
-    """Run a function for one task."""
+    """The output of a function for one task."""
     with hide_traceback():
         yield from function(*arguments, batches)
     freeze_libraries()
@@ -227,7 +226,7 @@ def run(function: WorkerFunction, arguments: Sequence[Any], batches: Iterable[pa
 def renamed(
     columns: Sequence[str], function: WorkerFunction, arguments: Sequence[Any], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """A function on rows with column names that Spark could not pass."""
+    """The output of a function for rows whose column names Spark cannot pass. `columns` are the real names."""
     yield from function(*arguments, (batch.rename_columns(columns) for batch in batches))
 
 
@@ -240,7 +239,9 @@ def step_rows(
     payloads: Iterable[bytes],
     fired_ms: int | None,
 ) -> Iterator[SteppedRow]:
-    """Step a bucket, set its timer, and give its rows. `fired_ms` is the timer that caused the call."""
+    """Let a bucket process its input, set its timer, and return its rows. `fired_ms` is the timer that caused the
+    call.
+    """
     with hide_traceback():
         done = step(job, name, store, watermark_ms, payloads)
         # Spark itself removes the timer that has just fired, after this call.
@@ -257,8 +258,9 @@ def step_rows(
 def total_rows(
     totals: Mapping[int, TotalsJob], number: int, store: Store, rows: Iterable[Sequence[Any]]
 ) -> Iterator[SteppedRow]:
-    """The output of the totals step for one key. Merges the partials of query `number`, if it has totals; passes
-    other rows on."""
+    """The output of the totals step for one key: if query `number` has totals, its merged partial results; otherwise
+    the rows as they are.
+    """
     if number not in totals:
         for row in rows:
             yield row[1], row[2], row[3]
@@ -277,7 +279,7 @@ def total_rows(
 
 @contextmanager
 def hide_traceback() -> Iterator[None]:
-    """Send errors for users to the driver as their message only, without the worker's stack."""
+    """Send errors for users to the driver as a message only, without the worker's traceback."""
     try:
         yield
     except (OuzelError, MemoryError) as error:
@@ -309,7 +311,7 @@ def _out_of_memory(error: MemoryError) -> str:
 def freeze_libraries() -> None:
     """Exclude the loaded libraries from garbage collection, once in each process, after its first task.
 
-    Spark's workers collect garbage after every task, and traversing numba's objects takes longer than many tasks.
+    Spark's workers collect garbage after every task. With many loaded objects, that takes longer than a small task.
     """
     gc.collect()
     gc.freeze()
@@ -321,7 +323,7 @@ _OURS = re.compile(r"\bouzel\.errors\.(\w+): (.*?)(?=\s*(?:SQLSTATE|\n\tat |=== 
 
 @contextmanager
 def unwrap_errors() -> Iterator[None]:
-    """Raise Ouzel's errors from workers as themselves, without Spark's stack around them.
+    """Raise Ouzel's errors from workers as the original errors, without Spark's stack around them.
 
     >>> with unwrap_errors():
     ...     raise PySparkException("Python worker failed: ouzel.errors.LimitError: too many matches SQLSTATE: 38000")
@@ -338,7 +340,7 @@ def unwrap_errors() -> Iterator[None]:
 
 
 def error_in(message: str) -> errors.OuzelError | None:
-    """The error of Ouzel inside a message of Spark."""
+    """The error of Ouzel that a message of Spark contains; None if it contains none."""
     found = _OURS.search(message)
     if found is None:
         return None

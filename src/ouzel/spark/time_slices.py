@@ -1,13 +1,14 @@
-"""Division by time, for queries without a key and for keys with most of the work: time slices, and ranges of time.
+"""Division by time, for queries without a key and for keys with most of the work: into slices of time, or into ranges
+with about as many events each.
 
-A match that starts at t depends on nothing outside (t - window, t + window). So an event is sent to the slice of its
-own time and to the neighbours whose matches it may join or forbid, and a match counts in the slice where it starts.
-With ten windows per slice, about one event in ten is sent twice. An aggregate at t looks back one window, and its row
+A match that starts at t depends only on events in (t - window, t + window). So an event is sent to the slice of its own
+time, and to adjacent slices whose matches it may join or forbid. A match counts in the slice where it starts. With ten
+windows in a slice, about one event in ten is sent twice. An aggregate at t depends on one window before t, and its row
 counts in the slice of t.
 
-If matches span a number of events (strict contiguity, WITHIN n EVENTS), Spark cuts the stream into ranges of time with
-about as many events each. Each range is matched by its own task, and matches across a range boundary are found among
-the events near it, by one task.
+If matches span a number of events (strict contiguity, WITHIN n EVENTS), Spark divides the stream into ranges of time
+with about as many events each. Each range is matched by its own task. Another task finds the matches across range
+boundaries among the events near them.
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ INT_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """Time cut into slices of `ticks`. The parts take turns: slice k belongs to part k mod parts.
+    """Time divided into slices of `ticks` ticks. Slice k belongs to part k mod parts.
 
-    A part has every event that a match starting in one of its slices can depend on, so those matches are right. Other
-    matches that it finds may be wrong and belong to another part. Rows of aggregates have no start; their end decides.
+    A part has all events on which a match that starts in one of its slices can depend, so it finds these matches
+    correctly. Other matches that it finds belong to another part, and may be wrong. Rows of aggregates have no start,
+    so their end decides.
     """
 
     ticks: int
@@ -46,7 +48,7 @@ class Slices:
     by_end: bool = False
 
     def owned(self, part: int, answers: Iterable[tuple[int, pa.Table]]) -> Iterator[tuple[int, pa.Table]]:
-        """The matches that start, or rows that end, in a slice of the part; problems as they are.
+        """The matches that start in a slice of the part, or the rows that end there. Problems are passed on.
 
         >>> answers = [(0, pa.table({"start": [-1, 5, 12, 25]}))]
         >>> [rows["start"].to_pylist() for _, rows in Slices(10, 2).owned(0, answers)]
@@ -61,7 +63,9 @@ class Slices:
 
 
 def as_ticks(times: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """Times as Spark passes them, microseconds or integers. A null becomes 0 here; `QueryGroup.events` refuses it."""
+    """Times as integers: microseconds, or the integers that Spark passes. A null becomes 0 here, and
+    `QueryGroup.events` refuses it.
+    """
     whole = one_array(times)
     ticks = whole.view(pa.int64()) if pa.types.is_timestamp(whole.type) else whole.cast(pa.int64())
     return np.asarray(ticks.fill_null(0).to_numpy(zero_copy_only=False))
@@ -71,7 +75,9 @@ WINDOWS_PER_SLICE = 10
 
 
 def cannot_be_cut(plan: Plan) -> str | None:
-    """Why the matches of a query depend on events far from their start; None if they do not."""
+    """Why the matches of a query depend on events far from their start, so that time slices are impossible; None if
+    they do not.
+    """
     query = plan.query
     if is_composed(query):
         return "it reads the results of other queries"
@@ -93,7 +99,7 @@ def is_about_single_events(plan: Plan) -> bool:
 
 
 def cut(plans: Sequence[Plan], partitions: int, length_ticks: int | None = None) -> Slices:
-    """The slices of queries that can all be cut, by default of ten windows."""
+    """The slices for queries that can all be divided by time. By default a slice has ten windows."""
     windows = [plan.window_ticks for plan in plans if plan.window_ticks is not None]
     assert len(windows) == len(plans), "a query without a window cannot be cut"
     reaches = [_reach(plan, window) for plan, window in zip(plans, windows, strict=True)]
@@ -112,7 +118,7 @@ def cut(plans: Sequence[Plan], partitions: int, length_ticks: int | None = None)
 
 
 def _reach(plan: Plan, window: int) -> tuple[int, int]:
-    """How far after and before a slice its rows may depend on events."""
+    """(after, before): how far outside a slice the events may be on which its rows depend."""
     negated = any(order[0].negated for order in plan.query.orders)
     if plan.query.aggregates:
         # An event that expires at a tick counted until one tick before; a negated start may forbid it from up to a
@@ -131,7 +137,7 @@ _BOUNDARIES_PART = 0
 
 
 class Edges:
-    """The first and the last events of a range, enough for every match across one of its boundaries.
+    """The first and the last events of a range, which are enough for every match across one of its boundaries.
 
     >>> edges = Edges("ts", span=1)
     >>> for times in ([5, 9], [3, 3], [9, 7]):
@@ -151,7 +157,7 @@ class Edges:
         self._tail_min: int | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take in more events, in any order."""
+        """Add events, in any order."""
         ticks = as_ticks(batch.column(self._time))
         for kept, wanted in (
             (self._head, None if self._head_max is None else ticks <= self._head_max),
@@ -172,13 +178,13 @@ class Edges:
 
     @property
     def head(self) -> pa.Table:
-        """All events of the first timestamps, at least `span` of them."""
+        """All events of the first timestamps, as many timestamps as give at least `span` events."""
         self._trim()
         return pa.Table.from_batches(self._head)
 
     @property
     def tail(self) -> pa.Table:
-        """All events of the last timestamps, at least `span` of them."""
+        """All events of the last timestamps, as many timestamps as give at least `span` events."""
         self._trim()
         return pa.Table.from_batches(self._tail)
 
@@ -192,7 +198,9 @@ class Edges:
 def _first(
     batches: list[pa.RecordBatch], time: str, count: int, *, backwards: bool = False
 ) -> tuple[list[pa.RecordBatch], int | None]:
-    """The `count` first events and all that are simultaneous with the last of them, and its time."""
+    """(batches, time): the `count` first events, with all events simultaneous with the last of them, and the time of
+    that one.
+    """
     table = pa.Table.from_batches(batches)
     ticks = as_ticks(table.column(time))
     if len(ticks) <= count:
@@ -205,14 +213,14 @@ def _first(
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """How a query group is cut into ranges; a match spans at most `span` positions after its first event."""
+    """How a query group is divided into ranges. A match spans at most `span` positions after its first event."""
 
     span: int
     parts: int
 
 
 def watched(edges: Edges, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same batches, also added to `edges`."""
+    """The same batches. Each is also added to `edges`."""
     for batch in batches:
         if batch.num_rows:
             edges.add(batch)
@@ -242,7 +250,7 @@ def _row(part: int, number: int, first: int | None, payload: bytes) -> pa.Record
 
 
 def joined(ranges: Ranges, group: QueryGroup, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
-    """The matches inside ranges, then those across range boundaries, by the numbers of their queries."""
+    """The matches inside ranges, then those across range boundaries, each with the number of its query."""
     heads: dict[int, list[pa.Table]] = {}
     tails: dict[int, list[pa.Table]] = {}
     for batch in batches:
@@ -274,9 +282,9 @@ def joined(ranges: Ranges, group: QueryGroup, batches: Iterable[pa.RecordBatch])
 
 
 def span_in_events(plan: Plan) -> int | None:
-    """The largest number of positions of the whole stream from the first to the last event of a match.
+    """The largest possible number of positions in the whole stream from the first to the last event of a match.
 
-    None if there is no such number, or if matches depend on other events than those in between.
+    None if there is no limit, or if matches also depend on events before or after these.
     """
     query = plan.query
     if is_composed(query) or query.aggregates or query.threshold is not None:

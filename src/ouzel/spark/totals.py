@@ -1,14 +1,15 @@
-"""Totals of aggregates over all keys, where events are distributed by key. Runs on workers, and in tests without Spark.
+"""Totals of aggregates over all keys, if events are distributed by key. Runs on workers, and in tests without Spark.
 
-Each task counts its own keys and emits every change of its own total: a partial result. A second step merges them.
+Each task counts its own keys, and emits a partial result whenever its own total changes. A second step merges the
+partial results.
 
-In a batch, partial results are shuffled by time buckets of ten windows, each with the state at the end of the bucket
-before it, and merged in order of time.
+In a batch, partial results are shuffled by time buckets of ten windows, and merged in order of time. Each time bucket
+also gets the state at the end of the one before it.
 
-In a stream, the second step is stateful. Spark gives all buckets of a micro-batch the same watermark, and a bucket
-emits everything up to it in that micro-batch, called by its events or by its timer. So the partial results of one
-micro-batch follow those of all earlier ones in time, and merging them needs no timer and no watermark: only the last
-state of each bucket.
+In a stream, the second step is stateful. In a micro-batch, Spark gives all buckets the same watermark, and each bucket
+emits all results up to that watermark, because its events or its timer call it. So the partial results of a micro-batch
+are later than those of all earlier ones. Merging them needs only the last state of each bucket, and neither a timer nor
+a watermark.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ PARTIALS = f"query INT, {PARTIALS_TASK} INT, payload BINARY"
 
 @dataclass(frozen=True, slots=True)
 class TotalsJob:
-    """How partial results of each part of the keys become totals over all keys."""
+    """How partial results from each part of the keys are merged to totals over all keys."""
 
     program: bytes  # the queries as users wrote them; those of the group emit partial results
     first_query: int
@@ -65,7 +66,7 @@ class TotalsJob:
 
 
 def with_part(partials: pa.Table, part: int) -> pa.Table:
-    """Partial results with the part of the keys that they come from."""
+    """Partial results with a column for the part of the keys from which they come."""
     return partials.append_column(PART, pa.array(np.full(partials.num_rows, part, np.int64)))
 
 
@@ -88,7 +89,9 @@ def _plans(program: bytes) -> list[tuple[Plan, pa.Schema]]:
 
 
 def packed_partials(totals: TotalsJob, part: int, found: Iterable[tuple[int, pa.Table]]) -> Iterator[pa.RecordBatch]:
-    """The partial results of one part, in order of time, as (number of the query, task that merges, payload)."""
+    """The partial results of one part, in order of time, as (number of the query, number of the task that merges,
+    payload).
+    """
     # The partial results of the newest time bucket: its last state is known when the bucket is over.
     pending: dict[int, pa.Table] = {}
     for number, partials in found:
@@ -125,7 +128,7 @@ def _packed(number: int, task: int, payload: bytes) -> pa.RecordBatch:
 
 
 def merged(totals: TotalsJob, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
-    """The answers of the queries from the partial results that one task received."""
+    """The answers of the queries, from the partial results that one task has received."""
     received: dict[int, list[pa.Table]] = {}
     for batch in batches:
         for number, payload in zip(batch.column(0).to_pylist(), batch.column(2), strict=True):
@@ -154,7 +157,9 @@ def merged(totals: TotalsJob, batches: Iterable[pa.RecordBatch]) -> Iterator[tup
 
 @dataclass(slots=True)
 class TotalsState:
-    """What is stored of a total: its counts, and the checksums of the chunks with the last state of each bucket."""
+    """What is stored of a total: its counts, and the checksums of the chunks that hold the last state of each
+    bucket.
+    """
 
     record: int = 0
     matches: int = 0
@@ -167,7 +172,7 @@ class TotalsState:
 
     @classmethod
     def load(cls, blob: bytes) -> TotalsState:
-        """Read what `dump` wrote; StateError if it is damaged or from another version."""
+        """The state from the bytes of `dump`. Raises StateError if they are damaged or from another version."""
         body = unseal(TOTALS, blob)
         with decoding(TOTALS):
             return cls(**json.loads(bytes(body)))
@@ -185,9 +190,10 @@ class MergedBatch:
 def merge_micro_batch(
     totals: TotalsJob, number: int, store: Store, payloads: Iterable[bytes], problems: Sequence[bytes] = ()
 ) -> MergedBatch:
-    """Merge the partial results that the buckets emit for query `number` in one micro-batch.
+    """Merge the partial results that all buckets have emitted for query `number` in one micro-batch.
 
-    A bucket in which the query stopped sends its problem. The total then stops for good, since a part of it is missing.
+    A bucket in which the query has stopped sends a problem. The total then stops too, because a part of it is missing
+    from now on.
     """
     received = [from_payload(payload) for payload in payloads]
     blob = store.get("manifest")
@@ -233,7 +239,7 @@ def _report(state: TotalsState, name: str, number: int) -> str:
 
 
 def _keep(store: Store, state: TotalsState, partials: pa.Table) -> None:
-    """Store the last state of each bucket in each group, if it holds anything."""
+    """Store the last state of each bucket for each group, unless it is empty."""
     by_time = partials.sort_by("tick")
     left = as_carried(last_of_groups(by_time, [PART]))
     chunks = [seal(TOTALS_CHUNK, payload) for payload in payloads_of(left)] if left.num_rows else []

@@ -1,7 +1,7 @@
-"""The versions of Spark that Ouzel runs on, and what they do in different ways. No other module depends on a version.
+"""The versions of Spark on which Ouzel runs, and the differences between them. No other module depends on a version.
 
-With Spark Connect, the driver has a client and the cluster a server; the older of the two counts. PySpark is imported
-when it is used, so that `ouzel.spark.session` can report that it is missing.
+With Spark Connect, the driver has a client and the cluster a server, and the older version of both counts. PySpark is
+imported when it is used, so that `ouzel.spark.session` can report that it is missing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ JAVA_OF_NEWER = (17, 25)
 
 
 def parsed(version: str) -> Version:
-    """Major and minor of a version, also of vendors' ones.
+    """(major, minor) of a version, which may be a vendor's.
 
     >>> parsed("3.5.1-amzn-0"), parsed("4.0.0.dev0")
     ((3, 5), (4, 0))
@@ -48,7 +48,7 @@ def parsed(version: str) -> Version:
 
 
 def check_version(version: Version) -> None:
-    """Refuse a version that Ouzel was not tested on."""
+    """Raise an error for a version on which Ouzel was not tested."""
     if not OLDEST <= version <= NEWEST:
         raise InputError(
             f"this is Spark {_text(version)}, and Ouzel runs on Spark {_text(OLDEST)} to {_text(NEWEST)}; install one "
@@ -57,7 +57,7 @@ def check_version(version: Version) -> None:
 
 
 def check_frame(frame: Any) -> None:
-    """Refuse a frame whose session cannot run what is asked for, before a job starts."""
+    """Raise an error, before a job starts, if the session of a DataFrame cannot run what is asked for."""
     version, remote = version_of(frame.sparkSession), is_remote(frame)
     check_version(version)
     if remote and version < STREAMS_SINCE:
@@ -87,19 +87,19 @@ def version_of(spark: SparkSession) -> Version:
 
 
 def is_remote(frame: Any) -> bool:
-    """Whether a DataFrame is one of Spark Connect."""
+    """Whether a DataFrame comes from Spark Connect."""
     return type(frame).__module__.startswith("pyspark.sql.connect.")
 
 
 def installed_java() -> tuple[int, int]:
-    """The oldest and the newest Java for the installed Spark."""
+    """(oldest, newest) Java for the installed Spark."""
     import pyspark
 
     return JAVA.get(parsed(pyspark.__version__), JAVA_OF_NEWER)
 
 
 def has_exact_timers(spark: SparkSession) -> bool:
-    """Whether every bucket emits, in one micro-batch, everything up to the watermark."""
+    """Whether every bucket emits all results up to the watermark in the same micro-batch."""
     return version_of(spark) >= EXACT_TIMERS_SINCE
 
 
@@ -111,7 +111,7 @@ def _text(version: Version) -> str:
 
 
 def by_number(frame: DataFrame, parts: int, column: str) -> DataFrame:
-    """Rows by a column of numbers from 0 to parts - 1: each in the partition of that number."""
+    """The rows, each in the partition whose number, from 0 to parts - 1, is in a column."""
     from pyspark.sql import functions as F
 
     from ouzel.spark.schema import quoted
@@ -169,7 +169,7 @@ FUNCTION_BYTES_ADDED = 64 << 10
 
 
 def step_by_key(frame: DataFrame, processor: StatefulProcessor, schema: str, time_mode: str) -> DataFrame:
-    """A stateful step by the first column, an integer. The processor takes and gives rows."""
+    """A stateful step for each value of the first column, an integer. The processor takes and returns rows."""
     spark = frame.sparkSession
     size = getattr(processor, "sent_bytes", 0) + FUNCTION_BYTES_ADDED
     if not is_remote(frame) and size > _bytes(spark.conf.get(FUNCTION_BYTES, "1m")):
@@ -186,13 +186,13 @@ def step_by_key(frame: DataFrame, processor: StatefulProcessor, schema: str, tim
 
 
 def _bytes(setting: str | None) -> int:
-    """A size as Spark writes it: bytes, or with a unit such as 64m."""
+    """The number of bytes in a size as Spark writes it: a number, perhaps with a unit such as 64m."""
     found = re.fullmatch(r"(\d+)([kmg]?)b?", str(setting).strip().lower())
     return int(found[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[found[2]] if found else 1 << 20
 
 
 def _in_pandas(processor: StatefulProcessor) -> StatefulProcessor:
-    """A processor of rows for pandas DataFrames."""
+    """A processor for pandas DataFrames that calls a processor for rows."""
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
     # Workers get this class by value and may lack Ouzel, so it uses nothing of this module.

@@ -1,6 +1,6 @@
-"""What Spark's Python workers run for queries: the session of the embedded engine, fed with Arrow tables.
+"""What Spark's Python workers run for queries: the session of the embedded engine, with Arrow tables as input.
 
-PySpark is imported here only for the number of the partition, so tests can call these functions without it.
+Tests can call these functions without PySpark, which is imported only to find the number of the partition.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class Memory:
 def match_partition(
     packed: bool, group: QueryGroup, memory: Memory, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """All matches in a partition: rows of the one query, or packed as (number of the query, payload)."""
+    """All matches in a partition: the rows of the only query, or packed as (number of the query, payload)."""
     yield from _output(packed, answers(group, memory, batches))
 
 
 def match_slices(
     packed: bool, slices: Slices, group: QueryGroup, memory: Memory, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The matches that belong to the slices of a partition, whose part is in each of its rows."""
+    """The matches that belong to the slices of a partition. Each row has the number of its part."""
     first, filled = _filled(batches)
     if first is not None:
         part = first.column(PART_COLUMN)[0].as_py()
@@ -65,7 +65,7 @@ def match_slices(
 
 
 def _filled(batches: Iterable[pa.RecordBatch]) -> tuple[pa.RecordBatch | None, Iterator[pa.RecordBatch]]:
-    """The first batch with rows, and all of them."""
+    """(first batch that has rows, all batches)."""
     filled = (batch for batch in batches if batch.num_rows)
     first = next(filled, None)
     return first, chain(() if first is None else (first,), filled)
@@ -81,7 +81,7 @@ def _output(packed: bool, found: Iterable[tuple[int, pa.Table]]) -> Iterator[pa.
 
 
 def answers(group: QueryGroup, memory: Memory, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
-    """Tables of matches or problems, by number."""
+    """Tables of matches or of problems, each with its number."""
     first, filled = _filled(batches)
     if first is None:
         return
@@ -113,7 +113,7 @@ def _answers_of_whole(
 def _answers_in_order(
     group: QueryGroup, session: Session, memory: Memory, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[dict[str, pa.Table]]:
-    """The answers to events that come in order of time; events are evicted as soon as possible."""
+    """The answers for events that come in order of time. Events are evicted as early as possible."""
     assert memory.limit is not None
     # A batch is held three times: as it came, as the columns for kernels, and as the row store.
     for table in gather(batches, bytes_max=max(1, memory.limit // 4)):
@@ -133,7 +133,7 @@ PART_COLUMN = "ouzel part"
 def mark_keys(
     group: QueryGroup, expressions: Sequence[Bound], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a task; the last column has a number that is equal for equal values of the expressions."""
+    """The rows of a task, with a number in the last column that is equal for equal values of the expressions."""
     from ouzel.engines.rows.frames import evaluated
 
     for batch in batches:
@@ -142,7 +142,7 @@ def mark_keys(
 
 
 def key_numbers(columns: Sequence[pa.Array]) -> np.ndarray:
-    """A number for each row, the same in every process for equal values.
+    """A number for each row. Equal values have equal numbers in every process.
 
     >>> key_numbers([pa.array([0.0, None, -0.0]), pa.array(["a", "b", "a"])]).tolist()
     [-390611389, 1908338681, -390611389]
@@ -156,7 +156,7 @@ def key_numbers(columns: Sequence[pa.Array]) -> np.ndarray:
 
 
 def _stable_hash(value: Any) -> int:
-    """Python's own hash of text, null and NaN differs from process to process."""
+    """A hash that is the same in every process. Python's own hashes of text, null and NaN differ between processes."""
     if value is None or value != value:
         return 0
     return (
@@ -217,9 +217,9 @@ LATE_COLUMN = "late"
 
 
 def pack(job: StreamJob, bucket_columns: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of a task, once for each group, as (name of the bucket, payload).
+    """The rows of a task, repeated for each group, as (name of the bucket, payload).
 
-    `bucket_columns` has for each group the column with the bucket, 0 … buckets - 1, of each row.
+    `bucket_columns` names, for each group, the column with the bucket of each row, from 0 to buckets - 1.
     """
     yield packed_batch([CONTROL], [b""])
     for table in gather(batches):
@@ -238,7 +238,7 @@ def unpack(number: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Record
 
 
 def unpack_wide(number: int, schema: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The matches of query `number` and, in the last columns, its late events and its problems."""
+    """The matches of query `number`. The last columns have its late events and its problems."""
     target = pa.ipc.read_schema(pa.py_buffer(schema))
     for found, rows in _unpacked(batches):
         query, column = _query_and_column(found)
@@ -252,9 +252,11 @@ def unpack_wide(number: int, schema: bytes, batches: Iterable[pa.RecordBatch]) -
 
 
 def unpack_all(schema: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of all queries: a column with the query's name, and for each query a struct, null in others' rows.
+    """The rows of all queries: a column with the name of the query, and for each query a struct, which is null in rows
+    of other queries.
 
-    Late events and problems, if requested, are in separate last columns, in rows of their query.
+    If requested, late events and problems follow in columns of their own. They are in separate rows, with the name of
+    their query.
     """
     target = pa.ipc.read_schema(pa.py_buffer(schema))
     for found, rows in _unpacked(batches):
@@ -266,7 +268,7 @@ def unpack_all(schema: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
 
 
 def _query_and_column(number: int) -> tuple[int, str | None]:
-    """The query of packed rows, and the column that they are for; None: they are matches."""
+    """(query, column) for packed rows: their query, and the column that holds them; None if they are matches."""
     if number < 0:
         return ~number, LATE_COLUMN
     if number >= FIRST_PROBLEM:
@@ -275,7 +277,7 @@ def _query_and_column(number: int) -> tuple[int, str | None]:
 
 
 def _only(columns: Mapping[str, pa.Array], count: int, target: pa.Schema) -> pa.RecordBatch:
-    """Rows that are null in all other columns."""
+    """Rows with these columns; all other columns are null."""
     made = [columns[field.name] if field.name in columns else pa.nulls(count, field.type) for field in target]
     return pa.record_batch(made, schema=target)
 
@@ -293,7 +295,7 @@ def _unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Recor
 
 
 def _as_struct(rows: pa.RecordBatch, target: pa.StructType) -> pa.StructArray:
-    """Rows as structs of a type that may have more fields."""
+    """Rows as structs. Fields of the type that the rows lack are null."""
     fields = [
         rows.column(field.name).cast(field.type)
         if field.name in rows.schema.names
@@ -314,7 +316,9 @@ def expand_rows(
     max_matches: int,
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """The matches in rows of OUTPUT COMPRESSED, row by row, because a row may hold very many."""
+    """The matches in rows of OUTPUT COMPRESSED. Rows are expanded one at a time, because a row may have very many
+    matches.
+    """
     # Other tasks do not need the graphs of Kleene closure.
     from ouzel.engines.kleene.compressed import listed, reading
 

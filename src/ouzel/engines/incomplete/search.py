@@ -565,8 +565,9 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
 
 @helper
 def _with_shares(tables, output, begun, written, total, now):
-    """Turn weights into probabilities and keep the paths that reach the threshold; returns where they end. `total` is
-    the weight of all explanations in which the last event, at `now`, ends an attempt."""
+    """Turn weights into probabilities, and keep only the paths that reach the threshold. Returns the row after the last
+    path that is kept. `total` is the weight of all explanations in which the last event, at `now`, ends an attempt.
+    """
     kept = begun
     for path in range(begun, written):
         weight = output.probability[path]
