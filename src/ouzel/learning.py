@@ -265,8 +265,8 @@ def fit(
     rates_known = has_loss or set(chain.names) - {chain.name(-1)} <= set(by_hand.component_loss)
     if not rates_known and not middle - set(by_hand.component_loss):
         raise InputError(
-            f"a stream shows what it loses only between two components that it observed, and '{source.bound.name}' has "
-            "no component whose rate could be learnt so; give loss= or component_loss="
+            f"loss rates are learnt only for components between two others, and query '{source.bound.name}' has no "
+            "such component without a given rate; give loss= or component_loss="
         )
 
     def improved(model: LossModel, known: Known) -> tuple[LossModel, list[float]]:

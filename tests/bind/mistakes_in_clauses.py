@@ -31,7 +31,7 @@ CLAUSES = [
     (
         "PATTERN SEQ(Register a, !(Shelf s), Exit b) WHERE «[weight]»",
         "no positive component has an attribute 'weight'",
-        "an equivalence test needs one that does",
+        "the attribute of an equivalence test must be in a positive component",
     ),
     (
         "PATTERN SEQ(Shelf a, Odd b) WHERE «[n]»",
@@ -265,7 +265,7 @@ INCOMPLETE = [
     (
         AB + "WHERE «a.n[0]» = b.n",
         "an attribute cannot be indexed; a value in brackets is for an event that THRESHOLD finds missing",
-        "of a list, ask any(v.list, t -> t = 'x') or contains(v.list, 'x'); for a null, coalesce(v.x, 0)",
+        "for a list write any(v.list, t -> t = 'x') or contains(v.list, 'x'), for a null coalesce(v.x, 0)",
     ),
     (AB + "WHERE «a.tag[5]» = b.tag", "cannot combine a string with an integer", "write '5' in quotes"),
     (AB + "WHERE a.n[«1.5»] = b.n", "the default is a double, but the attribute is an integer", None),

@@ -37,7 +37,7 @@ ROW_PATTERNS = [
     ("PATTERN (A) WITHIN «5»", "WITHIN needs an ascending ORDER BY"),
     ("ORDER BY k PATTERN (A) WITHIN «5»", "WITHIN needs a time or a number in ORDER BY, got a string"),
     ("ORDER BY t PATTERN (A) WITHIN «:text»", "WITHIN takes a duration or a number"),
-    ("ORDER BY t PATTERN (A) WITHIN «0»", "WITHIN must be longer than nothing"),
+    ("ORDER BY t PATTERN (A) WITHIN «0»", "WITHIN must be greater than 0"),
     ("ORDER BY at PATTERN (A) WITHIN «5»", "WITHIN takes a duration where ORDER BY has timestamps"),
     ("ORDER BY t PATTERN (A) WITHIN «1.5»", "WITHIN must be a whole number here"),
     ("PATTERN (A) SUBSET U = (A) DEFINE «U AS v > 1»", "'U' is a SUBSET and cannot be defined"),

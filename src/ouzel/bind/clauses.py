@@ -581,7 +581,7 @@ def check_defaults(defaults: Defaults, source: Source, *, may_miss: bool) -> Non
             raise source.mistake(
                 "an attribute cannot be indexed; a value in brackets is for an event that THRESHOLD finds missing",
                 attribute.span,
-                "of a list, ask any(v.list, t -> t = 'x') or contains(v.list, 'x'); for a null, coalesce(v.x, 0)",
+                "for a list write any(v.list, t -> t = 'x') or contains(v.list, 'x'), for a null coalesce(v.x, 0)",
             )
 
 

@@ -221,7 +221,9 @@ def _equivalence(test: syntax.Equivalence, expressions: Expressions) -> Equivale
 def _untestable(names: Names, path: tuple[str, ...], span: Span, only_negative: bool) -> Exception:
     if only_negative:
         return names.source.mistake(
-            f"no positive component has an attribute {quoted(path[0])}", span, "an equivalence test needs one that does"
+            f"no positive component has an attribute {quoted(path[0])}",
+            span,
+            "the attribute of an equivalence test must be in a positive component",
         )
     if path[0] in names.variables and len(path) > 1:
         hint = f"write [{'.'.join(path[1:])}] to test it on all components"

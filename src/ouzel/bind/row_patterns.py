@@ -404,7 +404,7 @@ class _Binder:
         if not isinstance(extent, Constant) or isinstance(extent.value, bool | str | bytes | None):
             raise self.source.mistake("WITHIN takes a duration or a number", within.span)
         if extent.value <= 0:
-            raise self.source.mistake("WITHIN must be longer than nothing", within.span)
+            raise self.source.mistake("WITHIN must be greater than 0", within.span)
         if kind.kind is Kind.FLOAT:
             return float(extent.value)
         if extent.type.kind is not Kind.INT:

@@ -63,8 +63,8 @@ class Limits:
     def answer_error(self, query: str) -> LimitError:
         """The error for matches that have too many events in total."""
         return LimitError(
-            f"the matches of query '{query}' that one call returns have more than {self.max_answer_events:,} "
-            f"events together, the most that max_matches_per_timestamp={self.max_matches_per_timestamp:,} allows; "
+            f"one call would return matches of query '{query}' with more than {self.max_answer_events:,} events in "
+            f"total, the most that max_matches_per_timestamp={self.max_matches_per_timestamp:,} allows; "
             "push fewer events at a time, ask for OUTPUT NON_OVERLAPPING, OUTPUT COMPRESSED or AGG COUNT, give a "
             "smaller WITHIN window or a more selective WHERE, or raise the limit"
         )

@@ -100,7 +100,7 @@ def test_several_inputs_need_their_schemas(returned: str) -> None:
     schemas = {name: table.schema for name, table in inputs.items()}
     found = ouzel.expand(rows, text.format("COMPRESSED"), schema=schemas)
     assert written(found) == written(ouzel.match(inputs, text.format("ALL")))
-    with pytest.raises(ouzel.InputError, match="say with schema= which columns"):
+    with pytest.raises(ouzel.InputError, match="give the columns of the input"):
         ouzel.expand(rows, text.format("COMPRESSED"))
 
 
@@ -200,7 +200,7 @@ def test_long_counts_are_those_of_the_cells(text: str) -> None:
 @pytest.mark.parametrize("pattern", ["SEQ(A+ a[], B b, B c)", "SEQ(A a, B b)", "SEQ(A x, A+ a[], B b)", "SEQ(A+ a[])"])
 def test_rows_of_another_pattern_are_refused(pattern: str) -> None:
     rows = ouzel.match(EVENTS, TEXT)
-    with pytest.raises(ouzel.InputError, match=r"row 0 of these is not an answer of query 'query'.*give expand"):
+    with pytest.raises(ouzel.InputError, match=r"row 0 is not an answer of query 'query'.*give expand"):
         ouzel.expand(rows, f"PATTERN {pattern} WHERE [k] WITHIN 20 OUTPUT COMPRESSED")
 
 

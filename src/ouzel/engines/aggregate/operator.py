@@ -295,7 +295,7 @@ class AggregateOperator(StreamOperator[CounterInstances]):
             self._count(ready, until)
         except TooManyRowsError:
             raise LimitError(
-                f"the counts of query '{self._query.name}' that one call returns have more than {most:,} rows, the "
+                f"one call would return more than {most:,} rows for the counts of query '{self._query.name}', the "
                 f"most that max_matches_per_timestamp={self._limits.max_matches_per_timestamp:,} allows; "
                 "push fewer events "
                 "at a time, group by an attribute with fewer values, give a smaller WITHIN window, or raise the limit"

@@ -357,8 +357,8 @@ def reading(
         return bound, layouts(program.queries, program.layout)[bound.name]
     if INPUT_TYPE in events.names:
         raise InputError(
-            "these rows are of several inputs, or of what other queries wrote; say with schema= which columns the "
-            "input has: expand(rows, queries, schema=events.schema), or a schema for each of several inputs"
+            "these rows come from several inputs, or from the results of other queries; give the columns of the input: "
+            "expand(rows, queries, schema=events.schema), or a schema for each of several inputs"
         )
     # The matches are already selected, so their conditions and the columns of those are not needed.
     tree = replace(given[names[0]].tree, where=None, selection=None, sources=(), into=None)
@@ -379,7 +379,7 @@ def _check_rows(rows: list[Row], event_bounds: np.ndarray, queries: list[BoundQu
         is_kleene = np.array([component.kleene for component in bound.positives])
         if not is_row_of(row, int(event_bounds[number + 1] - event_bounds[number]), is_kleene):
             raise InputError(
-                f"row {number} of these is not an answer of query '{bound.name}': its graph does not fit the "
+                f"row {number} is not an answer of query '{bound.name}': its graph does not fit the "
                 "components of the pattern; give expand() the query that made these rows"
             )
 

@@ -103,7 +103,7 @@ class _Program:
             text=self._text,
             start=span.start if span else None,
             end=span.end if span else None,
-            hint="make the counts smaller; {n,} has n positions, however many rows it takes",
+            hint="make the counts smaller; {n,} has n positions for any number of rows",
         )
 
     def add(self, pattern: Pattern, excluded: bool = False) -> None:
