@@ -81,13 +81,13 @@ class Weights:
 
     @property
     def path_at_end(self) -> Pieces:
-        """No negative behind the last positive happened until the window ended."""
+        """The probability that no negative after the last positive event happened before the window ended."""
         own = self._negatives[-1]
         return self._pieces(lambda t: self._absent(own, t), self._gaps(own))
 
     @property
     def every_at_end(self) -> Pieces:
-        """None of them was observed."""
+        """The probability that none of these negatives was observed."""
         own = self._negatives[-1]
         return self._pieces(lambda t: self._quiet(own, t), self._gaps(own))
 

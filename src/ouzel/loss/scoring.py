@@ -89,11 +89,13 @@ class Scoring:
 
     @property
     def at_end(self) -> tuple[LossyComponent, ...]:
-        """The negatives behind the last positive."""
+        """The negative components after the last positive one."""
         return self._components[self._places[-1] + 1 :]
 
     def not_at_end(self, t: Array) -> Array:
-        """Π S^N over these, for times from the last positive to the end of the window."""
+        """Π S^N over the negative components at the end, for times from the last positive event to the end of the
+        window.
+        """
         return self._none_of(self.at_end, t)
 
     def _none_of(self, negatives: Sequence[LossyComponent], t: Array) -> Array:

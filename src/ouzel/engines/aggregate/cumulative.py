@@ -1,17 +1,17 @@
-"""Counts of groups that one event of each match decides, and counts with rare first events.
+"""Counts whose groups one event of each match decides, and counts with rare first events.
 
-The events of a key since its beginning are a product P of small matrices, as in `matrix.py`; it is never shortened. The
-paths between two times s and t are (the inverse of P at s) times (P at t). So a match through an event e of the
-component that decides the group is a product of three: the front (row 0 of the inverse at the time when the window
-begins) times e's column of P, times e's row of the inverse times the last column of P. The two in the middle belong to
-e, and their sum over the events of a group is all that the group needs: an event costs steps for the length of the
-pattern, not for the number of groups or of first events. Only groups that emit a row are read.
+All events of a key so far are a product P of small matrices, as in `matrix.py`. Nothing is ever removed from P. The
+paths between two times s and t are (the inverse of P at s) times (P at t). Consider an event e of the component that
+decides the group. Its matches are the product of four vectors: row 0 of the inverse at the time when the window begins,
+e's column of P, e's row of the inverse, and the last column of P. The two in the middle depend only on e, and a group
+needs only their sum over its events. So the cost of an event depends on the length of the pattern, and not on the
+number of groups or of first events. Only groups that emit a row are read.
 
-If keys decide the groups, the same with the first component needs no event but first events, where `matrix.py` needs
-all in the window.
+If keys decide the groups, the first component takes the place of the deciding one. Then only first events must be held,
+whereas `matrix.py` must hold all events in the window.
 
-A *cell* has this sum for a key and a group. First events and events that decide a group are held until they leave the
-window; nothing else is. All numbers are integers modulo 2^128, so inverses are exact.
+A *cell* has this sum for a key and a group. Only first events, and events that decide a group, are held until they
+leave the window. All numbers are integers modulo 2^128, so inverses are exact.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from ouzel.kernels.jit import helper, kernel
 
 
 class Cell(IntEnum):
-    """Columns of `CumulativeState.cells`. Only cells with live events are in the lists."""
+    """Columns of `CumulativeState.cells`. Only cells with live events are in the lists of cells."""
 
     KEY = 0
     GROUP = 1
@@ -53,7 +53,7 @@ class Cell(IntEnum):
 
 
 class CumulativeState(NamedTuple):
-    """The memory between calls: plain arrays. A number has two words, the lower and the upper half."""
+    """The state between calls: plain arrays. A number takes two words, the lower half and the upper half."""
 
     paths: Matrix[np.uint64]  # [key, P by rows]
     inverse: Matrix[np.uint64]  # [key, the inverse of P by rows]
@@ -75,7 +75,7 @@ class CumulativeState(NamedTuple):
 
 
 class CumulativeCounters(Counters):
-    """A product for each key, and a sum for each group."""
+    """Counters with a product for each key, and a sum for each key and group."""
 
     state: CumulativeState
     keeps_events = False
@@ -167,7 +167,7 @@ class CumulativeCounters(Counters):
         return np.flatnonzero(self.state.cells[: self.state.cell_count[0], Cell.LIVE] > 0)
 
     def _move_queue(self, cells: NDArray[np.int32]) -> None:
-        """Move the queue, whose cells have these numbers, to the front of new arrays."""
+        """Move the queue of held events to the front of new arrays. `cells` are the new numbers of their cells."""
         state, counters = self.state, self.state.counters
         queued = slice(counters[Counter.OLDEST], counters[Counter.QUEUED])
         room = 2 * len(cells) + 512
@@ -180,7 +180,7 @@ class CumulativeCounters(Counters):
         counters[Counter.OLDEST], counters[Counter.QUEUED] = 0, len(cells)
 
     def _rebuild(self, groups: int) -> None:
-        """Copy live cells to new arrays, with room for as many again, and find the totals."""
+        """Copy live cells to new arrays, with room for twice as many, and recompute the totals."""
         state, counters, live = self.state, self.state.counters, self._live()
         room = 2 * len(live) + 64
         number = np.full(len(state.cells) + 1, -1, np.int32)
@@ -236,7 +236,9 @@ def _scan(
 
 @helper
 def _place(state, key, group):
-    """The place in the hash table of a key's cell for a group, or the free one where it belongs."""
+    """The place of a cell in the hash table; if the key has no cell for this group, the free place where it would
+    be.
+    """
     hashed = (np.uint64(key) * _MIX ^ np.uint64(group)) * _MIX
     mask = state.bucket.size - 1
     place = np.int64(hashed >> _HALF) & mask
@@ -250,7 +252,7 @@ def _place(state, key, group):
 
 @helper
 def _cell_of(tables, state, key, group):
-    """The cell of a key and a group; -1 if there is none and no room for it."""
+    """The cell of a key and a group, which is made if there is none; -1 if there is no room for it."""
     place = _place(state, key, group)
     cell = np.int64(state.bucket[place])
     if cell < 0:
@@ -298,7 +300,7 @@ def _link(tables, state, cell):
 
 @helper
 def _unlink(state, cell):
-    """Take a cell without live events, and so without matches, from its lists."""
+    """Remove a cell from its lists. It has no live events, and so no matches."""
     cells = state.cells
     row = cells[cell]
     if row[Cell.BEFORE_OF_KEY] >= 0:
@@ -317,7 +319,7 @@ def _unlink(state, cell):
 
 @helper(inline=True)
 def _has_total(state, group):
-    """Whether the total of a group with cells is kept, because it has several."""
+    """Whether the total of a group is stored, because the group has several cells."""
     return state.cells[state.groups.first_cell[group], Cell.NEXT_OF_GROUP] >= 0
 
 
@@ -337,7 +339,7 @@ def _subtract(numbers, place, low, high):
 
 @helper
 def _through(tables, state, cell, column):
-    """The live paths through the events of a cell that end at a column."""
+    """The number of live paths that go through the events of a cell and end at a column."""
     key = state.cells[cell, Cell.KEY]
     sums = state.sums[cell]
     paths = state.paths[key]
@@ -362,7 +364,7 @@ def _through(tables, state, cell, column):
 
 @helper
 def _before(tables, state, key, column):
-    """The live paths that end at a column before the deciding component."""
+    """The number of live paths that end at a column before the deciding component."""
     paths = state.paths[key]
     low = _ZERO
     high = _ZERO
@@ -377,8 +379,9 @@ def _before(tables, state, key, column):
 
 @helper
 def _multiply(tables, state, key, own):
-    """Multiply P by the factor of an event, and its inverse by that of the factor. What connects both sides of the
-    deciding component is not needed."""
+    """Multiply P by the matrix of an event, and the inverse of P by the inverse of that matrix. Entries that connect
+    the two sides of the deciding component are never used and not computed.
+    """
     size = tables.columns
     first = 0 if own < tables.split else tables.split
     last = tables.split if own < tables.split else size
@@ -394,7 +397,7 @@ def _multiply(tables, state, key, own):
 
 @helper
 def _change_cell(tables, state, cell, numbers, is_added):
-    """Add the column and the row of a deciding event to its cell, or subtract them."""
+    """Add the column and the row of a deciding event to the sum of its cell, or subtract them."""
     sums = state.sums[cell]
     split = tables.split
     place = 0
@@ -431,7 +434,7 @@ def _read_group(tables, state, group, words, reals):
 
 @helper
 def _oldest(state, instances, position):
-    """Whether a held event may leave the window, and its tick."""
+    """(whether any held event may leave the window, the tick of the oldest)."""
     place = state.counters[Counter.OLDEST]
     if place < state.counters[Counter.QUEUED]:
         return True, state.queue_tick[place]
@@ -473,7 +476,7 @@ def _apply(tables, state, instances, reading, slot, last):
 
 @helper
 def _hold(state, key, cell, now):
-    """A place in the queue for an event."""
+    """Put an event into the queue of held events. Returns its place."""
     place = state.counters[Counter.QUEUED]
     state.counters[Counter.QUEUED] += 1
     state.queue_tick[place] = now
@@ -484,7 +487,9 @@ def _hold(state, key, cell, now):
 
 @helper
 def _decide(tables, state, key, group, own, now):
-    """An event of the component that decides the group. Without a prefix it is never part of a match."""
+    """Count an event of the component that decides the group. Without a prefix before it, it can be in no match and is
+    ignored.
+    """
     low, high = _before(tables, state, key, own - 1)
     if low == _ZERO and high == _ZERO:
         return Status.DONE
@@ -538,7 +543,7 @@ def _expire(tables, state, instances, position, now):
 
 @helper
 def _remove_first(tables, state, key, numbers):
-    """A first event leaves that decides no group: the matches of all cells of its key may change."""
+    """Remove a first event that does not decide a group. The matches of all cells of its key may change."""
     cell = np.int64(state.first_cell[key])
     while cell >= 0:
         _change_total(tables, state, cell, False)
@@ -553,7 +558,9 @@ def _remove_first(tables, state, key, numbers):
 
 @helper
 def _change_total(tables, state, cell, is_added):
-    """Subtract the matches of a cell from the total of its group before they change, and add them afterwards."""
+    """Update the total of a group when the matches of a cell change: subtract them before the change, and add them
+    afterwards.
+    """
     group = state.cells[cell, Cell.GROUP]
     if tables.on_change and not is_added:
         touch_group(tables, tables, state, group, _read_group)

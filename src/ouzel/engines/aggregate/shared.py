@@ -229,7 +229,9 @@ class SharedOperator(Operator):
         return self._advanced(self._collect(), widen_at, until)
 
     def _advanced(self, answers: Answers, widen_at: int, until: int) -> Answers:
-        """The rows of the tree, and of separate operators from an instance on if it is too much for the tree."""
+        """The rows of the tree. If an instance is too much for the tree, the rows of separate operators follow from
+        this instance on.
+        """
         if widen_at >= 0:
             later = self._part_ways(widen_at, until)
             return {name: _concatenated(answers[name], more) for name, more in later.items()}
@@ -523,7 +525,7 @@ def _parts_of_json(stored: list[list[Any]]) -> tuple[tuple[Part, ...], ...]:
 def _counter_instances(
     block: SharedInstances, component: np.ndarray, own: np.ndarray, ints: int, floats: int
 ) -> CounterInstances:
-    """Instances of one query's components, without values for its measures yet."""
+    """The instances of one query, numbered by its own components. Values for measures are not set yet."""
     made = new_counter_instances(len(own), ints, floats)
     return made._replace(tick=block.tick[own], key=block.key[own], component=component[block.element[own]])
 

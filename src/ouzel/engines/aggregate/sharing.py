@@ -1,15 +1,15 @@
 """Decides which aggregates are counted together, what they share, and whether this saves enough.
 
-Two queries may share counters if each, alone, would be counted by inverse matrices (COUNT, and SUM, AVG and COUNT of
-integers), or each by stacks (negation, MIN, MAX and sums of floats), or if both count and sum since the start; with
-EMIT ON CHANGE and inverse matrices, COUNT only. Both must read the primary stream, with the same known types, and have
-the same window and the same keys. Groups, HAVING and names may differ.
+Two queries may share counters if both would be counted in the same way on their own: by inverse matrices (COUNT, and
+SUM, AVG and COUNT of integers), by stacks (negation, MIN, MAX and sums of floats), or without a window. With inverse
+matrices and EMIT ON CHANGE, only COUNT is shared. Both must read the primary stream, with the same known types, and
+have the same window and the same keys. Groups, HAVING and names may differ.
 
 Components are the same *symbol* if they have the same types, the same predicates on single events and the same key, and
-the same negations follow. A sum is a separate pattern, in which the summed component is a symbol with a weight; it
-shares the part before that with the count, and with other sums over the same component. The patterns form a tree of
-counters: common prefixes are counted once and, if there is a window and everything has an inverse, so are segments that
-several patterns contain.
+if the same negations follow. A sum is a separate pattern, in which the summed component is a symbol with a weight. It
+shares the part before this symbol with the count, and with other sums over the same component. The patterns form a tree
+of counters: common prefixes are counted once. With a window, and if everything has an inverse, segments that several
+patterns contain are also counted once.
 
 Queries share if they have at least two consecutive symbols in common, as a prefix or a segment, and if this saves
 enough updates of counters. Sharing never changes answers.
@@ -389,7 +389,7 @@ def _keys_of(plan: AggregatePlan) -> frozenset[Bound] | None:
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """What a component requires of single events; for a measured one, also what an event adds."""
+    """The conditions of a component on single events; for a measured component, also what an event adds."""
 
     types: tuple[str, ...] | None
     tests: frozenset[tuple[Bound, ...]]
@@ -399,7 +399,7 @@ class Symbol:
 
 
 def _alike(plan: AggregatePlan) -> tuple[object, ...]:
-    """What queries that may share a tree have in common."""
+    """A value that is equal for queries that may share a tree."""
     return _keys_of(plan), plan.way is Way.STACKS, _window_key(plan)
 
 
@@ -418,7 +418,7 @@ def _symbol(plan: AggregatePlan, component: Component) -> Symbol:
 
 
 def _patterns_of(plan: AggregatePlan) -> list[tuple[Symbol, ...]]:
-    """The pattern that is counted, and one for each measure."""
+    """The pattern of the count, and one pattern for each measure."""
     counted: list[Symbol] = []
     for component in plan.query.components:
         symbol = _symbol(plan, component)

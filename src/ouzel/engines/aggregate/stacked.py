@@ -1,12 +1,13 @@
-"""The tree of `tree.py` for what has no inverse: negation, minima and sums of floats of several queries in one pass.
+"""A tree of counters like that of `tree.py`, for what has no inverse: negation, minima and sums of floats, of several
+queries in one pass.
 
-As in `matrix.py`, events of a key are in two stacks: the newer ones are one matrix, here the block of the tree, and of
-the older ones the row from each first event to the newer events is stored. When no older ones are left, the newer
-become the older. A negative event empties the columns of the nodes that it closes: a component that is followed by a
-negation is a node of its own, so no other query needs that column.
+As in `matrix.py`, the events of a key are in two stacks. The newer events are one matrix, which is the block of the
+tree. Each first event among the older ones has a row: the product of the older events from it on. When no older events
+remain, the newer become the older (a flip). A negative event clears the columns of the nodes that it closes. A
+component before a negation is a separate node, so no other query uses that column.
 
-A node at or below a weight has words of that measure in the rows above the weight, and counts in all other rows. A
-float is stored by its bits.
+For a node at or below a weighted node, the rows above the weight hold values of the measure, and all other rows hold
+counts. Floats are stored as their bits.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from ouzel.kernels.jit import helper, kernel
 
 
 class StackedTables(NamedTuple):
-    """The tree of some queries. A coordinate is the number of a node's column; 0 is the root."""
+    """The tree of some queries as arrays. A coordinate is the number of a node's column; the root has 0."""
 
     counted: CounterTables  # what `scan` reads; for it every measure may be a float
     by_element: Matrix[np.int32]  # [element, ByElement]
@@ -60,7 +61,7 @@ class StackedTables(NamedTuple):
 
 
 class StackedState(NamedTuple):
-    """The memory between calls. Slots are places in the caller's buffer of instances."""
+    """The state between calls. Slots are indexes into the caller's buffer of instances."""
 
     words: NDArray[np.uint64]  # a block for each key: [coordinate, row]
     bound: Matrix[np.float64]  # [key, coordinate], of counts
@@ -86,7 +87,7 @@ _PER_SLOT = ("below", "next_start", "older_row")
 
 
 class WidenError(Exception):
-    """64 bits may no longer be enough for the instance at a position; it is not counted."""
+    """Raised if 64 bits may not be enough for the instance at a position. This instance has not been counted."""
 
     def __init__(self, position: int) -> None:
         super().__init__(position)
@@ -94,7 +95,9 @@ class WidenError(Exception):
 
 
 def build_stacked_tables(layout: SharedLayout, queries: int, kinds: dict[int, MeasureKind]) -> StackedTables:
-    """The tables of a tree without segments. `kinds` has what the events of some symbols add."""
+    """The tables of a tree without segments. `kinds` has, for each weighted symbol, the kind of measure that its events
+    add.
+    """
     shared = layout.tables
     nodes = [row for row in shared.by_element if row[ByElement.KIND] != ElementKind.CLOSE]
     above = np.zeros((shared.coordinates, shared.levels), np.int32)
@@ -132,7 +135,7 @@ def build_stacked_tables(layout: SharedLayout, queries: int, kinds: dict[int, Me
 
 
 class StackedCounters(Counters):
-    """A tree of counters for each key, by two stacks."""
+    """A tree of counters for each key, kept as two stacks."""
 
     state: StackedState
 
@@ -162,7 +165,7 @@ class StackedCounters(Counters):
         super().__init__(tables.counted, state)
 
     def reserve_all(self, slots: int, key_groups: Sequence[NDArray[np.int32]]) -> None:
-        """Make room for slots, keys and their groups, of each query."""
+        """Make room for slots and keys, and for the groups of each query. `key_groups` has the group of each key."""
         key_group = np.stack(key_groups)
         self.reserve(slots, key_group, int(key_group.max(initial=0)) + 1)
 
@@ -236,7 +239,7 @@ _ONE = np.uint64(1)
 
 @kernel
 def _open(tables: StackedTables, state: StackedState, known: int):
-    """Give each new key the matrix of no events."""
+    """Set the matrix of each new key to the identity, the product of no events."""
     for key in range(known, state.newest.size):
         _identity(tables, state.words, key * state.flip_words.size, tables.levels, 1)
 
@@ -273,14 +276,14 @@ def _bits(real):
 
 @helper
 def _empty(tables, coordinate, row):
-    """The word of no paths."""
+    """The word of a coordinate that means no paths."""
     is_least = row < tables.weight_level[coordinate] and tables.form[coordinate] == MeasureKind.LEAST
     return np.uint64(NOTHING) if is_least else _ZERO
 
 
 @helper
 def _identity(tables, words, base, width, height):
-    """A block whose coordinates are `width` words apart, and its rows `height`."""
+    """Set a block to the identity. Its coordinates are `width` words apart, and its rows `height` words."""
     for coordinate in range(tables.level.size):
         for row in range(tables.levels):
             words[base + coordinate * width + row * height] = _empty(tables, coordinate, row)
@@ -289,7 +292,7 @@ def _identity(tables, words, base, width, height):
 
 @helper
 def _add(tables, words, coordinate, row, behind, target, more, weight):
-    """Add to a word of a row the paths that go through an event whose level is `behind`."""
+    """Add to a word of a row the paths that go through an event, whose node has the level `behind`."""
     weight_level = tables.weight_level[coordinate]
     form = tables.form[coordinate]
     weighs = behind == weight_level
@@ -310,7 +313,7 @@ def _add(tables, words, coordinate, row, behind, target, more, weight):
 
 @helper
 def _read(tables, state, key, coordinate):
-    """The word of a coordinate over the whole window: the older events times the newer ones."""
+    """The word of a coordinate for the whole window: the product of the older and the newer events."""
     words = state.words
     base = (key * tables.level.size + coordinate) * tables.levels
     start = state.oldest_start[key]
@@ -387,7 +390,9 @@ def _touch(tables, state, query, key):
 
 @helper
 def _expire(tables, state, instances, position, now):
-    """Remove what has left the window. False if a flip needs more room; then nothing has changed."""
+    """Remove what has left the window. Returns False if a flip needs more room; then nothing has changed for this
+    event.
+    """
     counters = state.counters
     while counters[Counter.OLDEST] < position:
         slot = counters[Counter.OLDEST]
@@ -415,7 +420,9 @@ def _expire(tables, state, instances, position, now):
 
 @helper
 def _flip(tables, state, instances, key):
-    """The newer events become the older: from the newest back to the oldest, the top row is stored at first events."""
+    """Make the newer events the older ones. From the newest to the oldest event, the top row is stored at each first
+    event.
+    """
     # Row by row, because an event adds one row to another, and the top row is copied.
     words = state.flip_words
     width = tables.level.size
@@ -454,7 +461,7 @@ def _flip(tables, state, instances, key):
 
 @helper
 def _may_count(tables, state, key, coordinate, parent, heaviest):
-    """Whether 64 bits are enough for the counts of a node with one more event."""
+    """Whether 64 bits are enough for the counts of a node after one more event."""
     bound = state.bound[key]
     if (bound[coordinate] + bound[parent]) * heaviest >= NARROW_MAX:
         for measured in (coordinate, parent):

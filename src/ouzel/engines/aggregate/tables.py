@@ -577,11 +577,10 @@ def build_shared_tables(
     """The tree of some patterns, one for each query. With `merge=False`, queries share the scan but no counters.
     Without a window there are no segments.
 
-    If queries also sum, `columns` has the query and the column (0: COUNT) of each pattern, and `weighted` the symbols
-    that count with the weight of their instances: a sum is the count of a pattern with one such symbol. There are at
-    least this many `symbols`, though some may be in none of the patterns. `closes` has for some symbols those whose
-    events nothing may follow them across. If they are `united`, all patterns are of one
-    query, and those of the same column are added up.
+    If queries also sum, `columns` gives the query and the column (0: COUNT) of each pattern. A sum is the count of a
+    pattern with one symbol in `weighted`, whose instances count with their weights. `symbols` is a lower bound of their
+    number, because some may be in no pattern. `closes` maps a symbol to the symbols of negative components after it.
+    With `united`, all patterns belong to one query, and those of the same column are added up.
 
     >>> layout = build_shared_tables([[0, 1, 2], [0, 1, 3]], window=10, summed=[False, False])
     >>> layout.paths, layout.tables.coordinates
@@ -697,7 +696,7 @@ class _Builder:
         row[ByElement.FIRST_BELOW], row[ByElement.LAST_BELOW] = first_below if starts else 0, len(self.below) * starts
 
     def close(self, closes: Mapping[int, Collection[int]]) -> dict[int, dict[int, int]]:
-        """Add an element for each symbol that closes a node: by the node's element."""
+        """Add an element for each symbol that closes a node. The result maps the node's element to these."""
         closers: dict[int, dict[int, int]] = {}
         for element, symbol in enumerate(tuple(self.symbols)):
             for closer in sorted(closes.get(symbol, ())):

@@ -54,7 +54,7 @@ _EMITTED_MAX = 2.0**62
 
 
 class SharedInstances(NamedTuple):
-    """Instances in order of tick; within a tick by rank, the largest first."""
+    """Instances ordered by tick; within a tick by rank, the largest first."""
 
     tick: NDArray[np.int64]
     key: NDArray[np.int32]

@@ -421,7 +421,7 @@ class IncompleteOperator(InstanceOperator):
         )
 
     def _released(self, waiting: Explanations, until: int) -> Explanations:
-        """The paths whose windows have passed without a negative event, in the order of these windows."""
+        """The paths whose windows have ended without a negative event, in the order in which the windows ended."""
         is_due = waiting.ends <= until
         self._waiting = waiting.chosen(np.flatnonzero(~is_due))
         if self._waiting.count > self._limits.max_partial_matches:
@@ -493,7 +493,7 @@ class IncompleteOperator(InstanceOperator):
 
     @property
     def timer(self) -> int | None:
-        """The tick at which a match completes without any further event."""
+        """The tick at which a match is due without a further event."""
         return None if self._waiting is None or not self._waiting.count else int(self._waiting.ends.min())
 
     def dump(self, writer: Writer) -> dict[str, Any]:

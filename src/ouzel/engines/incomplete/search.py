@@ -691,7 +691,7 @@ def allowed_at_end(
     slots: Matrix[np.int32],
     allowed: NDArray[np.uint8],
 ):
-    """Write for each path whether no negative behind its last component was observed until its window ended."""
+    """For each path, write whether no event of a negated end was observed before its window ended."""
     last_position = tables.length - 1
     for path in range(slots.shape[1]):
         for position in range(tables.length):

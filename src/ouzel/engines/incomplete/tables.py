@@ -62,7 +62,7 @@ class NegativeWeight(IntEnum):
 
 
 class AtEnd(IntEnum):
-    """Places in `ArrivalTables.at_end`."""
+    """Indexes into `ArrivalTables.at_end`."""
 
     SCORE = 0
     PATH = 1  # the weight of a path

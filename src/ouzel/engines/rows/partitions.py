@@ -123,7 +123,7 @@ def kept_slots(events: RowEvents, count: int, keys: int, rows_before: int) -> An
 
 @kernel
 def first_undecided(events: RowEvents, count: int, bound: int) -> int:
-    """The slot of the first row behind a tick whose match is not decided; `count` if there is none."""
+    """The slot of the first row after a tick whose match is not decided; `count` if there is none."""
     for slot in range(count):
         if events.end[slot] > bound and not events.is_tried[slot]:
             return slot
