@@ -101,12 +101,12 @@ class Operator(ABC):
 
     @property
     def room(self) -> int:
-        """A lower bound of the events that can be read without returning rows before a limit must be checked."""
+        """At least this many events can be read before a limit must be checked, if they return no rows."""
         return 0
 
     @property
     def held_room(self) -> int:
-        """A lower bound of the events that can be held before a limit must be checked."""
+        """At least this many events can be held before a limit must be checked."""
         return self.room
 
     @property
@@ -350,12 +350,12 @@ class StreamOperator(QueryOperator, Generic[Events]):
 
     @property
     def room(self) -> int:
-        """A lower bound of the events that can be read without returning rows before a limit must be checked."""
+        """At least this many events can be read before a limit must be checked, if they return no rows."""
         return self._limits.max_buffered_events - self._buffer.entries
 
     @property
     def held_room(self) -> int:
-        """A lower bound of the events that can be held before a limit must be checked."""
+        """At least this many events can be held before a limit must be checked."""
         return self._limits.max_buffered_events - self._buffer.entries
 
     def open_by_key(self, watermark: int) -> list[OpenKey]:

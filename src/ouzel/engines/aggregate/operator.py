@@ -445,13 +445,13 @@ class AggregateOperator(StreamOperator[CounterInstances]):
 
     @property
     def room(self) -> int:
-        """A lower bound of the events that can be read without returning rows before a limit must be checked."""
+        """At least this many events can be read before a limit must be checked, if they return no rows."""
         keys = 0 if self._plan.window_ticks is not None else max(self._stager.keys.count, self._groups.count)
         return self._limits.max_buffered_events - max(self.held_events, keys)
 
     @property
     def held_room(self) -> int:
-        """A lower bound of the events that can be held before a limit must be checked."""
+        """At least this many events can be held before a limit must be checked."""
         return self.room
 
     @property

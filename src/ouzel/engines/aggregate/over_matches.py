@@ -330,7 +330,7 @@ class MatchesOperator(QueryOperator):
 
     @property
     def room(self) -> int:
-        """A lower bound of the events that can be read without returning rows before a limit must be checked."""
+        """At least this many events can be read before a limit must be checked, if they return no rows."""
         return self._inner.room
 
     def open_by_key(self, watermark: int) -> list[OpenKey] | None:

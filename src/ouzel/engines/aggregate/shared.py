@@ -457,7 +457,7 @@ class SharedOperator(Operator):
 
     @property
     def room(self) -> int:
-        """A lower bound of the events that can be read without returning rows before a limit must be checked."""
+        """At least this many events can be read before a limit must be checked, if they return no rows."""
         keys = self._stager.keys.count if self._tree.window is None else 0
         return self._limits.max_buffered_events - max(self.held_events, keys)
 

@@ -534,7 +534,7 @@ class AlgebraOperator(QueryOperator):
 
     @property
     def room(self) -> int:
-        """A lower bound of the events that can be read without returning results before a limit must be checked."""
+        """At least this many events can be read before a limit must be checked, if they return no results."""
         if any(step.operator is Operator.FOLD for s in self._query.streams for b in s.branches for step in b.steps):
             return 0  # One event may double the instances.
         branches = sum(len(stream.branches) for stream in self._query.streams)

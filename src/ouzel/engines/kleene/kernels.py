@@ -77,7 +77,7 @@ class Kernel(Protocol):
 
     @property
     def room(self) -> int:
-        """A lower bound of the events that can be read without returning matches before a limit must be checked."""
+        """At least this many events can be read before a limit must be checked, if they return no matches."""
 
     @property
     def statistics(self) -> dict[str, int]:

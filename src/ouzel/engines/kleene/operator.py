@@ -394,7 +394,7 @@ class KleeneOperator(StreamOperator[RunEvents], MatchOperator):
 
     @property
     def room(self) -> int:
-        """A lower bound of the events that can be read without returning matches before a limit must be checked."""
+        """At least this many events can be read before a limit must be checked, if they return no matches."""
         return min(super().room, self._kernel.room)
 
     @property

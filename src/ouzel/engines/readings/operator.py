@@ -195,7 +195,7 @@ class ReadingsOperator(QueryOperator):
 
     @property
     def room(self) -> int:
-        """A lower bound of the events that can be read without returning matches before a limit must be checked."""
+        """At least this many events can be read before a limit must be checked, if they return no matches."""
         return 0 if self._order is not None else min(part.room for part in self._parts)
 
     @property
