@@ -202,8 +202,9 @@ PARTS: dict[str, tuple[str, Callable[[bool, int], Found]]] = {
 NOTES = {
     "peers": "2,000,000 rows of 1,000 interleaved partitions, keys as text, four measures, Arrow to Arrow. This "
     "DuckDB and polars have no MATCH_RECOGNIZE: their queries find runs of falling and rising rows. "
-    "Under load the time that the system takes to give Ouzel memory varies: at a load of 15 on 2 cores one run had "
-    "ratios of 3.1 and 2.8, and another 2.4 and 2.2.",
+    "Linux compacts memory for the large pages that numpy asks for, in Ouzel's time: 0.03 to 0.36 s beside 0.14 s of "
+    "its own. So two runs on one day had ratios of 4.9 and 4.4, and of 3.3 and 2.7; under load they were as low as 2.4 "
+    "and 2.2.",
     "dead_ends": "One partition in which every row may begin a match and none ends: a search that takes steps back "
     "tries each pair of rows.",
     "overlapping": "20,000 rows of one partition. After SKIP TO NEXT ROW each row has a match up to the last row.",

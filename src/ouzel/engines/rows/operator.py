@@ -153,17 +153,24 @@ class RowOperator(StreamOperator[RowEvents]):
         if ready is not None:
             self._take_in(ready)
         elif not before or (until < LATEST and (self._timer is None or self._timer > until)):
-            return Answer(empty_table(self.schema), NO_TICKS, NO_TICKS)
+            return self.nothing
         slots, partitions = self._touched(before, until)
         rows = self._sorted(slots, partitions.bounds)
         finder = Finder(self._plan, rows, partitions, until, lambda row: self._shown(slots[row], rows, row))
         is_whole = before == 0 and until == LATEST
         view = suffix_view(self._plan, rows, finder.can) if is_whole else None
-        table = written(self._plan, rows, view or MatchView(self._plan, rows, finder.matches()))
         if view is not None:
+            table = written(self._plan, rows, view)
             partitions.start[:] = partitions.known
+        else:
+            table = self._written(rows, finder.matches())
         self._leave(slots, partitions, until)
         return Answer(table, NO_TICKS, NO_TICKS)
+
+    def _written(self, rows: SortedRows, matches: Matches) -> pa.Table:
+        if not len(matches.start) and self._plan.query.output is not row_syntax.Rows.WITH_UNMATCHED:
+            return self.nothing.table
+        return written(self._plan, rows, MatchView(self._plan, rows, matches))
 
     def _take_in(self, ready: Block[RowEvents]) -> None:
         """Make rows live, in the order of ORDER BY. All of them come after the live rows."""
