@@ -107,8 +107,8 @@ class BoundStream:
 
 
 def may_repeat(stream: BoundStream) -> bool:
-    """Whether the same input rows can give the same result in two ways: through two branches of a union, because two
-    folds can divide the rows between them differently, or because an operand is such a stream.
+    """Whether the same input rows can give the same result in two ways. They can through two branches of a union,
+    because two folds can divide the rows between them differently, or because an operand is such a stream.
     """
     if len(stream.branches) > 1:
         return True

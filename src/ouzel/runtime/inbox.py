@@ -3,7 +3,7 @@ an answer may be due.
 
 An event can complete a match only if the last component of some query takes its type. Until the watermark passes such
 an event, or a deadline of a kernel, a small push has no answer, so its rows are only checked and kept here. All errors
-of a push are raised when its rows are added: input that does not have exactly the known schema is pushed in the general
+of a push are raised when its rows are added. Input that does not have exactly the known schema is pushed in the general
 way, which converts it or reports what is wrong.
 """
 

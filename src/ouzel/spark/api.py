@@ -108,8 +108,8 @@ def match(
     events older than `idle_timeout` and `max_delay` together are late. Set it when a stream is first started.
 
     A batch is partitioned by the attributes of equivalence tests. Queries without any are divided by time, into slices
-    of ten windows. `slices` sets the length of slices ("1 hour", or ticks; True for ten windows), and divides queries
-    with a key by time too, which helps if one key has most of the work. False never divides by time. With
+    of ten windows. `slices` sets the length of slices ("1 hour", or ticks; True for ten windows). It also divides
+    queries with a key by time, which helps if one key has most of the work. False never divides by time. With
     `memory_limit`, a number of bytes for each task, Spark sorts the events, on disk if necessary, and they are read in
     batches. Without it, a task that gets more than `max_partition_bytes` of events fails. Each worker of a stream
     caches up to `session_cache_bytes` of its sessions.

@@ -45,11 +45,12 @@ def state(checkpoint: str | Path, spark: SparkSession | None = None) -> DataFram
     and the bytes.
 
     `checkpoint` is the location with which the stream was started. The state of its last micro-batch is read, also
-    while the stream runs. Columns: `query`; `key`, null for events that may join every key and for queries without
-    separate keys; `open_events`; `oldest`, the time of the oldest of them; `state_bytes`, this key's part of the stored
-    bytes. For the bucket of the key: `bucket`, `bucket_runs` (open runs, and matches that wait for their end),
-    `bucket_matches` and `bucket_late` (counted since the stream began). Rows of totals over all keys are not counted
-    here, because a second step merges them.
+    while the stream runs. The columns `query`, `key` and `open_events` say how many events are open. The key is null
+    for events that may join every key, and for queries without separate keys. `oldest` is the time of the oldest open
+    event, and `state_bytes` is the share of this key in the stored bytes. The other columns are about the bucket of the
+    key: its id `bucket`, `bucket_runs` (open runs, and matches that wait for their end), `bucket_matches` and
+    `bucket_late` (both counted since the stream began). Rows of totals over all keys are not counted here, because a
+    second step merges them.
 
     >>> state("/checkpoints/thefts").orderBy("oldest").show()                                 # doctest: +SKIP
     """

@@ -1,5 +1,5 @@
-"""Data that is sent to Spark's workers: tables as binary values, so that Spark moves few large rows and not many small
-ones; and groups of queries that one session answers, with their clock.
+"""Data that is sent to Spark's workers. Tables are sent as binary values, so that Spark moves few large rows and not
+many small ones. A group of queries that one session answers is sent with its clock.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Decides which aggregates are counted together, what they share, and whether this saves enough.
 
-Two queries may share counters if both would be counted in the same way on their own: by inverse matrices (COUNT, and
-SUM, AVG and COUNT of integers), by stacks (negation, MIN, MAX and sums of floats), or without a window. With inverse
-matrices and EMIT ON CHANGE, only COUNT is shared. Both must read the primary stream, with the same known types, and
-have the same window and the same keys. Groups, HAVING and names may differ.
+Two queries may share counters if both would be counted in the same way on their own. There are three ways: inverse
+matrices (COUNT, and SUM, AVG and COUNT of integers), stacks (negation, MIN, MAX and sums of floats), and counting
+without a window. With inverse matrices and EMIT ON CHANGE, only COUNT is shared. Both must read the primary stream,
+with the same known types, and have the same window and the same keys. Groups, HAVING and names may differ.
 
 Components are the same *symbol* if they have the same types, the same predicates on single events and the same key, and
 if the same negations follow. A sum is a separate pattern, in which the summed component is a symbol with a weight. It

@@ -1,8 +1,9 @@
 """The table of OUTPUT COMPRESSED, with one row for each timestamp and partition: the number of matches and a graph of
 them. Also `ouzel.expand`, which lists the matches in such rows.
 
-A graph is four plain lists, which any system can store and read: events (with all columns that the output shows), cells
-(an event at a place of the pattern), links between cells, and roots (the last cells of matches). See `graph_paths`.
+A graph is four plain lists, which any system can store and read. The events have all columns that the output shows. A
+cell is an event at a place of the pattern. Links connect cells, and the roots are the last cells of matches. See
+`graph_paths`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The plan of a query that runs on NFA^b (Kleene closure, selection strategies, windows in events, forms of output),
 and its EXPLAIN.
 
-A run plan has three parts that other plans lack: the conditions for an event to be taken as v[i]; the [attr] tests that
-cannot partition the stream because a type lacks the attribute; and the chosen kernel with the reason.
+A run plan has three parts that other plans lack. It has the conditions for an event to be taken as v[i], and the chosen
+kernel with the reason. It also has the [attr] tests that cannot partition the stream, because a type lacks the
+attribute.
 """
 
 from __future__ import annotations

@@ -139,8 +139,8 @@ class _InTurn(Form):
         return found
 
     def _extent(self, union: Union) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(at, reach, since) of each match: what must be after the covered range for the match to be chosen, how far a
-        chosen match extends this range, and the time from which that is kept for a window.
+        """(at, reach, since) of each match. A match can be chosen if `at` is after the covered range. If it is chosen,
+        it extends this range to `reach`. The range is kept for a window from `since` on.
         """
         matches = union.matches
         if self._form is OutputForm.NON_OVERLAPPING:
