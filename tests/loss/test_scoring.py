@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from scipy import integrate
+from scipy import integrate, stats
 
 from ouzel.loss import Exponential, Gamma, Gap, Histogram, LogNormal, Uniform
 from ouzel.loss.curves import (
@@ -64,7 +65,7 @@ def test_s_pp_is_its_integral(seed: int) -> None:
 def test_convolutions_are_their_integrals(seed: int) -> None:
     rng = random.Random(100 + seed)
     first, second = rng.choice(GAPS), rng.choice(GAPS)
-    one, other = (Pieces(gap.density, breaks_for(gap.landmarks(), 40.0)) for gap in (first, second))
+    one, other = (Pieces(g.density, breaks_for(g.landmarks(), 40.0), steps=g.steps) for g in (first, second))
     for t in (0.5, 3.0, 8.5, 40.0):
         found = convolution(one, other, np.array([t]))[0]
         splits = (*first.kinks, *(t - kink for kink in second.kinks), t / 2)
@@ -160,3 +161,47 @@ def test_panels_hold_tails() -> None:
     held = Panels.of(Gamma(3, 2).density, breaks)
     t = np.array([1.0, 30.0, 200.0, 480.0])
     np.testing.assert_allclose(held(t), Gamma(3, 2).density(t), rtol=1e-8)
+
+
+# ── Against scipy alone ────────────────────────────────────────────────────────────────────────────
+
+
+FROZEN = {
+    "gamma": (Gamma(0.6, 9), stats.gamma(0.6, scale=9), ()),
+    "histogram": (
+        Histogram((0, 3, 7, 12, 40), (2, 0, 1, 3)),
+        stats.rv_histogram((np.array([2.0, 0, 1, 3]), np.array([0.0, 3, 7, 12, 40])), density=False),
+        (3.0, 7.0, 12.0, 40.0),
+    ),
+    "uniform": (Uniform(2, 33), stats.uniform(2, 31), (2.0, 33.0)),
+    "lognormal": (LogNormal(6, 0.3), stats.lognorm(0.3, scale=6), ()),
+    "exponential": (Exponential(4), stats.expon(scale=4), ()),
+}
+
+
+@pytest.mark.parametrize(
+    "names", [("gamma", "histogram", "uniform"), ("uniform", "histogram", "gamma"), *itertools.product(FROZEN, FROZEN)]
+)
+def test_scores_are_those_of_scipy(names: tuple[str, ...]) -> None:
+    """ε² ∫ f₂ F₁ and ε³ ∫ f₃ ∫ f₂ F₁ by nested adaptive quadrature of scipy's distributions, in u = √t, which takes the
+    infinite density of Gamma(0.6) at 0 away; nothing of the package is in the expected value."""
+    own = [FROZEN[name] for name in names]
+    components = [positive("a", None), *(positive(str(n), one[0]) for n, one in enumerate(own)), positive("z", None)]
+    scoring = Scoring(components, 60.0)
+
+    def nested(place: int, end: float) -> float:
+        if place == 0:
+            return float(own[0][1].cdf(end))
+        bends = sorted({u for one in own for u in one[2] if 0 < u < end})
+        pieces = pairwise([0.0, *(u**0.5 for u in bends), end**0.5])
+        return sum(
+            integrate.quad(
+                lambda u: 2 * u * float(own[place][1].pdf(u * u)) * nested(place - 1, u * u),
+                low, high, epsabs=1e-15, epsrel=1e-11, limit=200,
+            )[0]
+            for low, high in pieces
+        )  # fmt: skip
+
+    for end in (5.0, 60.0):
+        found = scoring.score(scoring.edge(0, len(own) + 1), np.array([end]))[0]
+        assert found == pytest.approx(0.1 ** len(own) * nested(len(own) - 1, end), rel=1e-9, abs=1e-15)

@@ -45,6 +45,7 @@ _FEWER_GAUSS = legendre.leggauss(8)
 _MANY_PIECES = 60
 # Panels are halved until the last coefficients are below this share of the values, or there are too many of them.
 _UNRESOLVED = 1e-9
+_CANCELLED = 1e-6
 _PANELS_MAX = 120
 _HALVINGS_MAX = 40
 # The number of values computed at once, so that convolutions do not fill the memory.
@@ -72,13 +73,14 @@ class Pieces:
     """A function that is smooth between adjacent breaks. The breaks begin with 0 and end with the function's width.
 
     The function or its derivatives may jump at `kinks`. `marks` are a few points that span where the function is not
-    small.
+    small. A function that is constant between edges, and 0 outside of them, has these and its values as `steps`.
     """
 
     function: Function
     breaks: Array
     kinks: tuple[float, ...] = ()
     marks: tuple[float, ...] = ()
+    steps: tuple[Array, Array] | None = None
 
     def __call__(self, t: Array) -> Array:
         return self.function(t)
@@ -174,9 +176,30 @@ def convolution(first: Pieces, second: Pieces, at: Array) -> Array:
     """∫ over (0, T) of first(t) second(T - t) dt, for each T in `at`.
 
     It is computed as two halves, each with a variable that starts at its own end. So a density that is infinite at 0 is
-    evaluated at exact small arguments.
+    evaluated at exact small arguments. A function of steps needs only the antiderivative of the other.
     """
-    return _half(first, second, at) + _half(second, first, at)
+    if second.steps is None:
+        return _half(first, second, at) + _half(second, first, at)
+    found, terms = _stepped(first, *second.steps, at)
+    # Where large terms cancel each other, as in tails, little of the difference is right.
+    cancelled = found < _CANCELLED * terms
+    if cancelled.any():
+        rest = at[cancelled]
+        found[cancelled] = _half(first, second, rest) + _half(second, first, rest)
+    return found
+
+
+def _stepped(first: Pieces, edges: Array, values: Array, at: Array) -> tuple[Array, Array]:
+    """∫ of first(T - t) times each value, between neighbouring edges; and the sum of the terms without their signs."""
+    panels = first.function if isinstance(first.function, Panels) else Panels.of(first.function, first.breaks)
+    summed = panels.antiderivative_of_product(np.ones_like(panels.values))
+    jumps = np.diff(values, prepend=0.0, append=0.0)
+    found, terms = np.zeros(len(at)), np.zeros(len(at))
+    for edge, jump in zip(edges, jumps, strict=True):
+        term = jump * summed(at - edge)
+        found += term
+        terms += np.abs(term)
+    return found, terms
 
 
 def _half(near: Pieces, far: Pieces, at: Array) -> Array:

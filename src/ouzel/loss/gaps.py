@@ -120,6 +120,11 @@ class Gap(ABC):
         """The gaps at which the density jumps."""
         return ()
 
+    @property
+    def steps(self) -> tuple[Array, Array] | None:
+        """Of a density that is constant between edges, these and its values."""
+        return None
+
     def landmarks(self) -> list[float]:
         """Gaps at which panels should end, so that the density is smooth inside each panel."""
         # On a logarithmic scale: landmarks need only one or two digits.
@@ -274,6 +279,12 @@ class _Stepwise(Gap):
     @abstractmethod
     def _edges(self) -> tuple[Array, Array]:
         """(edges, the probability of each interval between them)."""
+
+    @property
+    def steps(self) -> tuple[Array, Array]:
+        """Edges, and the density of each interval between them."""
+        edges, shares = self._edges()
+        return edges, shares / np.diff(edges)
 
     def density(self, t: Array) -> Array:
         edges, shares = self._edges()

@@ -8,6 +8,7 @@ an edge has a factor for each component between the two, and one for its source:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -170,9 +171,12 @@ class Weights:
             if share == 0:
                 self._made[key] = _Never(self._window)
             else:
-                self._made[key] = self._pieces(
+                made = self._pieces(
                     lambda t: share * gap.density(t) * self._quiet(between, t), [gap, *self._gaps(between)]
                 )
+                if gap.steps is not None and not between:
+                    made = replace(made, steps=(gap.steps[0], share * gap.steps[1]))
+                self._made[key] = made
         return self._made[key]
 
     def _entry(self, target: int) -> Pieces:
