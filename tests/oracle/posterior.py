@@ -206,6 +206,7 @@ def weight(
         return 0.0
     # From one thing that is fixed in time to the next: the start of the window, and bound events.
     parts: list[Part] = []
+    without: list[dict[str, Part]] = []  # for each part and each of its negatives: the part without this negative
     anchor = window_start
     outside = (ABSENT, BEFORE, ANYTHING)
     before = next((place for place, fate in enumerate(choice) if fate == BEFORE), None)
@@ -223,15 +224,66 @@ def weight(
         if negatives_happen and not parts and fate != LOST:
             begin = times(place, fate)[0]
             seen = {name: [moment - anchor for moment in observed(name, anchor, begin)] for name in own}
-        parts.append(part(chain, gap, own, seen, is_survival=not inside, negatives_happen=negatives_happen))
+        survives = not inside
+        parts.append(part(chain, gap, own, seen, is_survival=survives, negatives_happen=negatives_happen))
+        without.append(
+            {
+                n: part(chain, gap, [m for m in own if m != n], {}, is_survival=survives, negatives_happen=True)
+                for n in own
+                if n in chain.model["gaps"]
+            }
+        )
         if fate != LOST:
             begin, end = times(place, fate)
             key = (tuple(p.name for p in parts), begin - anchor)
             if key not in chain.known:
                 chain.known[key] = float(convolved(parts, np.array(float(begin - anchor))))
-            total *= chain.known[key]
-            parts, anchor = [], end
+            factor = chain.known[key]
+            if negatives_happen and len(parts) > 1:
+                for place, choices_without in enumerate(without):
+                    for name, other in choices_without.items():
+                        due = chain.distribution("gaps", name)
+                        scale = (1 - chain.losses[name]) * chain.background(name)
+                        for moment in observed(name, anchor, begin):
+                            split = (parts[:place], other, parts[place + 1 :])
+                            key = (tuple(p.name for p in parts), place, name, moment - anchor, begin - anchor)
+                            if key not in chain.known:
+                                chain.known[key] = scale * beside(*split, due, moment - anchor, begin - anchor)
+                            factor += chain.known[key]
+            total *= factor
+            parts, without, anchor = [], [], end
     return total
+
+
+def beside(
+    before: Sequence[Part], slot: Part, after: Sequence[Part], due: Distribution, moment: float, total: float
+) -> float:
+    """The integral over all lengths that sum to `total`, if a negative that is due in the slot was observed at a
+    moment of it."""
+    times, weights = np.array([0.0]), np.array([1.0])
+    if before:
+        kinks = {moment - kink for kink in due.kinks} | {kink for p in before for kink in p.kinks}
+        kinks |= {total - kink for kink in slot.kinks}
+        times, weights = nodes(0.0, moment, kinks)
+        weights = weights * convolved(before, times)
+    found = 0.0
+    for t, w in zip(times, weights * due.pdf(moment - times), strict=True):
+        if w == 0:
+            continue
+        if not after:
+            found += w * float(slot.function(np.array([total - t]))[0])
+            continue
+        kinks = {t + kink for kink in slot.kinks} | {total - kink for p in after for kink in p.kinks}
+        ends, own = nodes(moment, total, kinks)
+        found += w * float((slot.function(ends - t) * convolved(after, total - ends) * own).sum())
+    return found
+
+
+def nodes(low: float, high: float, kinks: Iterable[float]) -> tuple[np.ndarray, np.ndarray]:
+    """The places and weights of an integral."""
+    cuts = np.array(sorted({*(low + (high - low) * _CUTS), *(kink for kink in kinks if low < kink < high)}))
+    half = np.diff(cuts)[:, None] / 2
+    return (cuts[:-1, None] + half * (1 + _NODES)).ravel(), (half * _WEIGHTS).ravel()
 
 
 def part(

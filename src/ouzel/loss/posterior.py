@@ -7,21 +7,37 @@ an edge has a factor for each component between the two, and one for its source:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ouzel.loss.curves import Panels, Pieces, breaks_for, convolution
+from ouzel.loss.curves import Function, Panels, Pieces, breaks_for, convolution
 from ouzel.loss.gaps import Gap
 from ouzel.loss.scoring import ENTRY, LossyComponent
 
 Array = NDArray[np.float64]
+Keyed = tuple[tuple[object, ...], Function]
 # With more sums of kinks than this, panels are halved where it matters instead.
 _KINKS_MAX = 64
 _MARKS_MAX = 6
 _PIECES_MAX = 48
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Explanations of an edge in which components were lost and one negative was observed: its density `due` after the
+    last component before it, `left` and `right` of the way from the source to that one and from the next one to the
+    target, if these were lost, and `slot` of the time between the two. Functions come with a key."""
+
+    negative: int  # its place among all components
+    scale: float
+    left: Keyed | None
+    slot: Keyed
+    right: Keyed | None
+    due: Keyed
 
 
 class Weights:
@@ -30,6 +46,7 @@ class Weights:
     def __init__(self, components: Sequence[LossyComponent], window: float) -> None:
         self.positives = tuple(c for c in components if not c.negated)
         self._window = window
+        self._places = {component.name: place for place, component in enumerate(components)}
         # The negatives before each positive.
         self._negatives: list[list[LossyComponent]] = [[]]
         for component in components:
@@ -72,6 +89,39 @@ class Weights:
             else:
                 self._made[key] = direct
         return self._scaled(source, self._made[key])
+
+    def beside(self, source: int, target: int) -> Iterator[Beside]:
+        """Some components between them were lost, and one negative was observed."""
+        scale = 1.0 if source == ENTRY else self._bound(source)
+        for last, following in itertools.combinations(range(source, target + 1), 2):
+            ends = [place for place in (last, following) if place not in (source, target)]
+            # Before the first component that happened, only the negatives before all components are due.
+            between = range(1) if last == ENTRY else range(last + 1, following + 1)
+            if not ends or any(self._lost(place) == 0 for place in ends):
+                continue
+            own = [negative for place in between for negative in self._negatives[place]]
+            for negative in own:
+                if negative.gap is None:
+                    continue
+                others = [one for one in own if one is not negative]
+                yield Beside(
+                    self._places[negative.name],
+                    scale * float(np.prod([self._lost(place) for place in ends])),
+                    None if last == source else (("every", source, last), self._unscaled(self.every, source, last)),
+                    (("slot", last, following, negative.name), self._slot(last, following, others)),
+                    None
+                    if following == target
+                    else (("every", following, target), self._unscaled(self.every, following, target)),
+                    (("due", negative.name), lambda t, n=negative: self.observed(n, t)),  # type: ignore[misc]
+                )
+
+    def _slot(self, last: int, following: int, negatives: Sequence[LossyComponent]) -> Function:
+        """Nothing happened between two that did, except for one negative."""
+        share = self._skipped(range(last + 1, following))
+        if last == ENTRY:
+            return lambda t: share * self._quiet(negatives, t)
+        gap = self._gap(last, following)
+        return lambda t: share * gap.density(t) * self._quiet(negatives, t)
 
     def nothing_between(self, source: int, target: int) -> Pieces:
         """The weight that no component between two happened, without the factors of negatives."""

@@ -12,11 +12,11 @@ import numpy as np
 
 from ouzel.bind.model import BOOL, Attribute, Bound, BoundQuery, Constant, Operation
 from ouzel.bind.normal_form import is_junction
-from ouzel.engines.incomplete.tables import SLACK, ArrivalEdge, ArrivalWeights, CurveTables, pair_of
+from ouzel.engines.incomplete.tables import SLACK, ArrivalEdge, ArrivalWeights, ByBeside, CurveTables, pair_of
 from ouzel.errors import InputError
 from ouzel.loss import LossModel
 from ouzel.loss.curves import COEFFICIENTS, Curve, Pieces, Trend, build_curve
-from ouzel.loss.posterior import Weights
+from ouzel.loss.posterior import Keyed, Weights
 from ouzel.loss.scoring import ENTRY, Edge, LossyComponent, Scoring
 
 # Queries with loss rates by reader need the disjunctive form, which grows quickly.
@@ -279,6 +279,30 @@ class WeightCurves:
         self.at_end: tuple[Curve, ...] = ()
         if components[-1].negated:
             self.at_end = tuple(_weight_curve(part, window) for part in (weights.path_at_end, weights.every_at_end))
+        # Explanations in which a negative was observed beside a lost component, by edge, with sampled functions.
+        grid = np.linspace(0.0, float(window), _SAMPLES)
+        # A density may be infinite at 0.
+        grid[0] = grid[1] / 4
+        rows: dict[tuple[object, ...], int] = {}
+        sampled: list[np.ndarray] = []
+
+        def row(function: Keyed | None) -> int:
+            if function is None:
+                return -1
+            key, values = function
+            if key not in rows:
+                rows[key] = len(sampled)
+                sampled.append(values(grid))
+            return rows[key]
+
+        self.beside: list[list[tuple[int, ...]]] = []
+        self.beside_scale: list[float] = []
+        for target in range(length):
+            for source in range(ENTRY, target):
+                own = list(weights.beside(source, target))
+                self.beside.append([(b.negative, row(b.left), row(b.slot), row(b.right), row(b.due)) for b in own])
+                self.beside_scale += [b.scale for b in own]
+        self.densities = np.array(sampled).reshape(-1, _SAMPLES)
         last = weights.positives[-1].prior
         self.last_prior = 1.0 if last is None else last
         # An upper bound of the weight of everything before a bound component.
@@ -293,6 +317,7 @@ class WeightCurves:
 
 # Weights of unlikely explanations are small, and their ratios count.
 _WEIGHT_ERROR = 1e-25
+_SAMPLES = 2_049
 
 
 def _weight_curve(weight: Pieces, window: int) -> Curve:
@@ -358,6 +383,10 @@ def weights_of(query: BoundQuery, curves: EdgeCurves, listed: list[Curve]) -> Ar
         weights.best_path_ahead,
         weights.best_ahead,
         negatives,
+        np.cumsum([0, *map(len, weights.beside)]).astype(np.int32),
+        np.array([term for own in weights.beside for term in own], np.int32).reshape(-1, len(ByBeside)),
+        np.array(weights.beside_scale, np.float64),
+        weights.densities,
         weights.last_prior,
         tuple(numbered(weights.at_end)),
     )

@@ -23,6 +23,7 @@ from ouzel.engines.incomplete.tables import (
     ArrivalState,
     ArrivalTables,
     AtEnd,
+    ByBeside,
     ByEdge,
     ByNegative,
     ByPair,
@@ -382,6 +383,80 @@ def evidence(tables, state, instances, slot, base, oldest, window_start):
     return total
 
 
+@helper(inline=True)
+def _sampled(tables, function, t):
+    """A function between its samples."""
+    last = tables.densities.shape[1] - 1
+    place = t * last / tables.window
+    low = min(max(np.int64(place), 0), last - 1)
+    share = place - low
+    return tables.densities[function, low] * (1.0 - share) + tables.densities[function, low + 1] * share
+
+
+@helper(inline=True)
+def _points(tables, length, most):
+    """How many points an integral over a length has: one for each sample, if these are not too many."""
+    return min(max(np.int64(length * (tables.densities.shape[1] - 1) / tables.window), 64), most)
+
+
+@helper
+def _after_due(tables, term, begin, due, total, most):
+    """∫ of the ways from a component at `begin` to the next one after the negative, and on to the end of the edge."""
+    slot = tables.beside[term, ByBeside.SLOT]
+    right = tables.beside[term, ByBeside.RIGHT]
+    if right < 0:
+        return _sampled(tables, slot, total - begin)
+    points = _points(tables, total - due, most)
+    step = (total - due) / points
+    found = 0.0
+    for point in range(points):
+        t = due + (point + 0.5) * step
+        found += _sampled(tables, slot, t - begin) * _sampled(tables, right, total - t)
+    return found * step
+
+
+@helper
+def _beside_at(tables, term, due, total):
+    """The weight of a term for a negative that was observed at a time of an edge."""
+    left = tables.beside[term, ByBeside.LEFT]
+    happened = tables.beside[term, ByBeside.DUE]
+    if left < 0:
+        return _sampled(tables, happened, due) * _after_due(tables, term, 0.0, due, total, _POINTS)
+    # Two integrals, one in the other, have fewer points.
+    most = _POINTS if tables.beside[term, ByBeside.RIGHT] < 0 else _POINTS_OF_TWO
+    points = _points(tables, due, most)
+    step = due / points
+    found = 0.0
+    for point in range(points):
+        t = (point + 0.5) * step
+        ahead = _after_due(tables, term, t, due, total, most)
+        found += _sampled(tables, left, t) * _sampled(tables, happened, due - t) * ahead
+    return found * step
+
+
+_POINTS = 1_024
+_POINTS_OF_TWO = 64
+
+
+@helper
+def _beside_in(tables, state, instances, term, own, oldest, after, before):
+    """The weight of the explanations of an edge in which a negative was observed beside a lost component."""
+    end = instances.end
+    component = tables.beside[term, ByBeside.NEGATIVE]
+    first = tables.by_negative[component, ByNegative.FIRST_TEST]
+    last = tables.by_negative[component, ByNegative.AFTER_TEST]
+    found = 0.0
+    node = last_before(end, state.links, state.queues[own + component, Queue.NEWEST], oldest, before)
+    while node >= oldest and end[node] > after:
+        if instances.start[node] > after:
+            state.bound[component] = node
+            if tests_pass(tables, state, instances, first, last):
+                due = np.float64(instances.start[node] - after)
+                found += _beside_at(tables, term, due, np.float64(before - after))
+        node = state.links[node, QueueLink.BELOW]
+    return found * tables.beside_scale[term]
+
+
 @helper
 def _with_negatives(tables, state, instances, level, base, oldest, window_start):
     """The weight of the explanations that bind the events of all levels, including the observed negative events between
@@ -410,6 +485,12 @@ def _with_negatives(tables, state, instances, level, base, oldest, window_start)
         if either > unobserved:
             curve = tables.pairs[pair, ByPair.NOTHING_BETWEEN]
             factor += weight_at(tables.curves, curve, before - after) * (either - unobserved)
+        for term in range(tables.first_beside[pair], tables.first_beside[pair + 1]):
+            factor += _beside_in(tables, state, instances, term, base, oldest, after, before)
+            component = tables.beside[term, ByBeside.NEGATIVE]
+            if base != EVERY_KEY and tables.by_negative[component, ByNegative.EVERYWHERE]:
+                everywhere = EVERY_KEY * tables.components
+                factor += _beside_in(tables, state, instances, term, everywhere, oldest, after, before)
         weight *= factor
     return weight
 

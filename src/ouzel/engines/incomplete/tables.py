@@ -61,6 +61,16 @@ class NegativeWeight(IntEnum):
     OBSERVED = 1
 
 
+class ByBeside(IntEnum):
+    """Columns of `ArrivalTables.beside`: see `Beside` of `ouzel.loss.posterior`. Functions are rows of `densities`."""
+
+    NEGATIVE = 0  # a component
+    LEFT = 1  # or -1
+    SLOT = 2
+    RIGHT = 3  # or -1
+    DUE = 4
+
+
 class AtEnd(IntEnum):
     """Indexes into `ArrivalTables.at_end`."""
 
@@ -128,6 +138,10 @@ class ArrivalTables(NamedTuple):
     best_path_ahead: NDArray[np.float64]  # by position: an upper bound of the weight of a path to it
     best_ahead: NDArray[np.float64]  # likewise of an explanation without observed negatives
     negative_weights: Matrix[np.int32]  # [component, NegativeWeight]
+    first_beside: NDArray[np.int32]  # of each pair of positions; one more entry than pairs
+    beside: Matrix[np.int32]  # [term, ByBeside]
+    beside_scale: NDArray[np.float64]  # by term
+    densities: Matrix[np.float64]  # [function, sample]: at equal distances from 0 to the window
     by_negative: Matrix[np.int32]  # [component, ByNegative]
     first_test: NDArray[np.int32]  # tests whose lowest position is this one; one more entry than positions
     by_test: Matrix[np.int32]  # [test, ByTest], one row more than tests
@@ -165,6 +179,10 @@ class ArrivalWeights(NamedTuple):
     best_path_ahead: NDArray[np.float64]
     best_ahead: NDArray[np.float64]
     negative_weights: NDArray[np.int32]
+    first_beside: NDArray[np.int32]
+    beside: NDArray[np.int32]
+    beside_scale: NDArray[np.float64]
+    densities: NDArray[np.float64]
     last_prior: float
     at_end: tuple[int, ...]  # AtEnd.PATH and AtEnd.EVERY, of a query with a negated end
 
@@ -263,6 +281,10 @@ def build_arrival_tables(
         best_path_ahead=np.empty(0) if weights is None else weights.best_path_ahead,
         best_ahead=np.empty(0) if weights is None else weights.best_ahead,
         negative_weights=np.empty((0, 2), np.int32) if weights is None else weights.negative_weights,
+        first_beside=np.zeros(1, np.int32) if weights is None else weights.first_beside,
+        beside=np.empty((0, len(ByBeside)), np.int32) if weights is None else weights.beside,
+        beside_scale=np.empty(0) if weights is None else weights.beside_scale,
+        densities=np.empty((0, 2)) if weights is None else weights.densities,
         by_negative=by_negative,
         first_test=first_test,
         by_test=by_test,
