@@ -1,4 +1,4 @@
-"""docs/semantics.md, "Repeated groups": one alternative for each number of iterations."""
+"""docs/semantics.md, "Repeated groups": `SEQ(B b){1,2}` is `SEQ(B b_1, SEQ(B b_2)?)`."""
 
 from __future__ import annotations
 
@@ -41,10 +41,13 @@ def _of_part(part: Part, groups: list[tuple[set[str], int]]) -> Part:
         return replace(part, parts=tuple(_of_part(one, groups) for one in part.parts))
     groups.append((set().union(*(_variables(one) for one in part.parts)), part.most))
     once = replace(part, least=1, most=1, without=())
-    counts = range(part.most, max(part.least, 1) - 1, -1)
-    alternatives = [tuple(_numbered(once, number) for number in range(1, count + 1)) for count in counts]
-    parts = tuple(Group(GroupKind.SEQ, copies) for copies in alternatives)
-    return Group(GroupKind.OR, parts, min(part.least, 1), 1, without=part.without)
+    return replace(_iterations_from(1, once, part.least, part.most), without=part.without)
+
+
+def _iterations_from(number: int, once: Group, least: int, most: int) -> Group:
+    """An iteration and those after it. "Present before absent": one that need not be may be absent with all later."""
+    later = (_iterations_from(number + 1, once, least, most),) if number < most else ()
+    return Group(GroupKind.SEQ, (_numbered(once, number), *later), int(number <= least), 1)
 
 
 def _variables(part: Part) -> set[str]:
