@@ -107,7 +107,11 @@ def _query(
     own: Sequence[Step],
     before: Sequence[Step],
 ) -> NestedQuery:
-    conjuncts = [c for c in query.conjuncts if c.components & {step.component for step in own}]
+    # A condition that names an absent event holds.
+    present = {step.component for step in (*own, *(step for step, _ in chosen))}
+    conjuncts = [
+        c for c in query.conjuncts if c.components & {step.component for step in own} and c.components <= present
+    ]
     least = [_at_least(query, step, conjuncts) for step in own]
     steps = [step for step, _ in chosen if step in before]
     first = len(steps)

@@ -20,6 +20,7 @@ from ouzel.bind.model import (
     EventWindow,
     Intrinsic,
     OutputColumn,
+    Reading,
 )
 from ouzel.bind.nested import Role, nested_queries
 from ouzel.bind.patterns import overlapping
@@ -88,7 +89,8 @@ class _Readings(Engine):
         is_ordered = _is_ordered(query)
         placed = replace(query, catalog=_with_position(query.catalog)) if is_ordered else query
         is_chosen = is_ordered and query.output.form is not OutputForm.COMPRESSED
-        readings = [_with_places(reading) if is_chosen else reading for reading in linear(placed)]
+        readings = [_with_types(one, steps, query) for one, steps in zip(linear(placed), query.readings, strict=True)]
+        readings = [_with_places(reading) if is_chosen else reading for reading in readings]
         parts = tuple(make_plan(reading, statistics, off=off) for reading in readings)
         notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
         # A rule that acts in no reading does not act on what they have in common. Equalities that name an absent
@@ -140,6 +142,18 @@ def _with_position(catalog: Catalog) -> Catalog:
     if declared is not None:
         declared = {name: {**attributes, **own} for name, attributes in declared.items()}
     return replace(catalog, declared=declared, common=None if catalog.common is None else {**catalog.common, **own})
+
+
+def _with_types(reading: BoundQuery, steps: Reading, query: BoundQuery) -> BoundQuery:
+    """The query of a reading that also reads the types of events that have fewer types than in the whole query."""
+    if reading.returns is None:
+        return reading
+    fewer = [
+        Intrinsic(c.position, EventField.TYPE, At.EVERY if c.kleene else At.SINGLE, type=STRING)
+        for c in reading.positives
+        if c.types != query.components[steps[c.position].component].types
+    ]
+    return replace(reading, returns=(*reading.returns, *(OutputColumn("", one) for one in fewer)))
 
 
 def _with_places(query: BoundQuery) -> BoundQuery:
