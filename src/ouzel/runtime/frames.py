@@ -69,6 +69,15 @@ class EventFrame:
         self._taken: dict[tuple[int, str], pa.Array] = {}
         self.rows = count
 
+    @property
+    def unmasked(self) -> EventFrame:
+        """The frame with any event in the place of one that is absent."""
+        if self.absent is None:
+            return self
+        return EventFrame(
+            self._query, self._layout, self._table, self._ticks, self._rows_of, self.rows, alike=self._alike
+        )
+
     def wide(self, component: int, column: str) -> pa.Array:
         """A column of the input for the events of a component, in its own type."""
         key = (component, column)

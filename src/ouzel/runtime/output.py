@@ -260,14 +260,16 @@ class Output:
         """The events of a component, as an array of structs."""
         if component.position not in self._attributes:
             self._attributes[component.position] = _attributes(self._query, self._layout, component)
+        mask = None if frame.absent is None else pa.array(frame.absent)
+        # What is under a null need not be null itself.
+        frame = frame.unmasked
         children = []
         for attribute, field in zip(self._attributes[component.position], type_, strict=True):
             if attribute.path[0] == self._layout.type and component.types is not None and len(component.types) == 1:
                 # Every event of the component has the same type: no need to gather its name.
-                children.append(without(self._repeat(component.types[0], frame.rows, field.type), frame.absent))
+                children.append(self._repeat(component.types[0], frame.rows, field.type))
             else:
                 children.append(frame.raw(attribute))
-        mask = None if frame.absent is None else pa.array(frame.absent)
         return pa.StructArray.from_arrays(children, fields=list(type_), mask=mask)
 
     def _repeat(self, text: str, count: int, wanted: pa.DataType) -> pa.Array:
@@ -436,6 +438,11 @@ class Places:
         starts, ends = (None if ticks is None else ticks[order] for ticks in (self.starts, self.ends))
         return replace(self, rows=[rows[order] for rows in self.rows], starts=starts, ends=ends)
 
+    def sliced(self, first: int, last: int) -> Places:
+        """The matches from one to another."""
+        starts, ends = (None if ticks is None else ticks[first:last] for ticks in (self.starts, self.ends))
+        return replace(self, rows=[rows[first:last] for rows in self.rows], starts=starts, ends=ends)
+
     def moved(self, base: int) -> Places:
         """The same matches after their table has become part of another one, where it begins at row `base`."""
         return replace(self, rows=[rows + np.int32(base) for rows in self.rows])
@@ -473,6 +480,19 @@ class Matches:
     def _side_by_side(self) -> np.ndarray | None:
         """The rows as an array [match, place], if each place has one event; otherwise None."""
         return self.rows.reshape(self.lengths.shape) if self.rows.size == self.lengths.size else None
+
+    def sliced(self, first: int, last: int) -> Matches:
+        """The matches from one to another."""
+        # The first events of all places of a match, one after the other.
+        places = self.lengths.shape[1]
+        rows = self.rows[self.firsts[first * places] : self.firsts[last * places]]
+        return replace(
+            self,
+            lengths=self.lengths[first:last],
+            rows=rows,
+            starts=self.starts[first:last],
+            ends=self.ends[first:last],
+        )
 
     def moved(self, base: int) -> Matches:
         """The same matches after their table has become part of another one, where it begins at row `base`."""
@@ -541,16 +561,10 @@ def picked_lists(offsets: np.ndarray, values: np.ndarray, order: np.ndarray) -> 
 
 
 def joined_matches(slices: Sequence[tuple[Matches, int, int]]) -> Matches:
-    """The matches of several slices, concatenated. A slice is (matches, first, last + 1), and all are rows of one
-    table.
-    """
-    parts = []
-    for matches, first, last in slices:
-        # The first events of all places of a match, one after the other.
-        places = matches.lengths.shape[1]
-        rows = matches.rows[matches.firsts[first * places] : matches.firsts[last * places]]
-        parts.append((matches.lengths[first:last], rows, matches.starts[first:last], matches.ends[first:last]))
-    lengths, rows, starts, ends = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    """The matches of slices of several ones of the same table, each from one match to another."""
+    parts = [matches.sliced(first, last) for matches, first, last in slices]
+    arrays = ((part.lengths, part.rows, part.starts, part.ends) for part in parts)
+    lengths, rows, starts, ends = (np.concatenate(one) for one in zip(*arrays, strict=True))
     return Matches(slices[0][0].table, slices[0][0].ticks, lengths, rows, starts, ends)
 
 

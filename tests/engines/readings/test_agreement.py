@@ -185,6 +185,24 @@ def test_matches_come_in_order_of_end_and_reading() -> None:
     assert order == sorted(order) and len(order) == 5
 
 
+@pytest.mark.parametrize("pattern", ["SEQ(A a, OR(B b, C c), C d)", "SEQ(A? a, B+ b[], C c)", "SEQ(A a, B? b, !(C c))"])
+def test_matches_in_blocks_are_as_at_once(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(pattern)
+    events = [{"type": rng.choice("ABC"), "time": n // 3, "id": rng.randint(0, 1), "n": n} for n in range(150)]
+    script = (
+        f"one: PATTERN {pattern} WHERE [id] WITHIN 6 RETURN P(c.n AS c, b.n AS b, [id]) INTO found;"
+        "two: PATTERN P p FROM found RETURN R(p.b AS b);"
+        f"all: PATTERN {pattern} WHERE [id] WITHIN 6"
+    )
+    if "!" in pattern:
+        script = script.replace("c.n AS c, ", "")
+    at_once = ouzel.match(events, ouzel.queries(script), **COLUMNS)
+    assert at_once["all"].num_rows > 80
+    monkeypatch.setattr(union, "_BLOCK_MATCHES", 64)
+    in_blocks = ouzel.match(events, ouzel.queries(script), **COLUMNS)
+    assert all(in_blocks[name].to_pylist() == at_once[name].to_pylist() for name in at_once)
+
+
 def test_the_limit_of_matches_counts_all_readings() -> None:
     events = [{"type": kind, "time": time} for time, kind in enumerate("AABBC")]
     query = "PATTERN SEQ(A a, B? b, C c)"

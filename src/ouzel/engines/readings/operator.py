@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +27,7 @@ from ouzel.runtime.layout import Layout, output_columns, tie_break_columns
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.moments import stream_order
 from ouzel.runtime.operator import NO_TICKS, Answer, MatchOperator, QueryOperator, operator_for
-from ouzel.runtime.output import READING, Output, conformed, output_schema
+from ouzel.runtime.output import READING, Matches, Output, Places, conformed, output_schema
 from ouzel.runtime.snapshot import Reader, Writer, check_layout
 from ouzel.runtime.staging import Stager
 from ouzel.runtime.values import empty_table, one_array
@@ -85,13 +86,23 @@ class ReadingsOperator(QueryOperator):
         for sequences in self._nested:
             for sequence in sequences:
                 sequence.advance(until)
-        answer = self._answer(self._unite(found), until) if found else self._without_matches(until)
+        answer = self._answer(found, until) if found else self._without_matches(until)
         for sequences in self._nested:
             for sequence in sequences:
                 sequence.evict(until, self._window)
         return answer
 
-    def _answer(self, union: Union, until: int) -> Answer:
+    def _answer(self, found: Sequence[tuple[int, Places | Matches]], until: int) -> Answer:
+        if self._form is not None or self._furthest is not None or self._scale is not None or any(self._nested):
+            # What a match has to do with those of other ends.
+            return self._answer_of(self._unite(found), until)
+        answers = [self._answer_of(union, until) for union in self._unite.in_blocks(found)]
+        if len(answers) == 1:
+            return answers[0]
+        starts, ends = (np.concatenate([getattr(one, name) for one in answers]) for name in ("starts", "ends"))
+        return Answer(pa.concat_tables(one.table for one in answers), starts, ends)
+
+    def _answer_of(self, union: Union, until: int) -> Answer:
         if self._scale is not None and self._furthest is None:
             # Matches that end with their windows, in one tick, end together after all events of the tick.
             ends = union.matches.ends

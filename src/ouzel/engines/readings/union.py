@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from ouzel.bind.model import BoundQuery
 from ouzel.engines.readings.plan import POSITION
-from ouzel.kernels.order import COMPONENTS_MAX
+from ouzel.kernels.order import COMPONENTS_MAX, first_disorder
 from ouzel.runtime.output import Matches, Places, UnitedMatches
 from ouzel.runtime.values import numbers, one_array
 
 _INT64_MIN = np.iinfo(np.int64).min
+_BLOCK_MATCHES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -98,10 +98,34 @@ class Unite:
         self._common = next(in_all, None)
 
     def __call__(self, found: Sequence[tuple[int, Places | Matches]]) -> Union:
-        table, ticks, moved = self._in_one_table([part for _, part in found])
-        parts = [(number, part) for (number, _), part in zip(found, moved, strict=True)]
+        """All matches."""
+        return self._united(*self._in_one_table(found))
+
+    def in_blocks(self, found: Sequence[tuple[int, Places | Matches]]) -> Iterator[Union]:
+        """The matches in blocks of time, of which one uses the memory of the one before it. Matches of one end are in
+        one block."""
+        table, ticks, parts = self._in_one_table(found)
+        ends = [part.ends for _, part in parts if part.ends is not None]
+        assert len(ends) == len(parts), "readings give the ends of their matches"
+        if sum(map(len, ends)) <= _BLOCK_MATCHES or any(first_disorder(one) >= 0 for one in ends):
+            yield self._united(table, ticks, parts)
+            return
+        # Every so many ends of each part.
+        sample = np.sort(np.concatenate([one[:: _BLOCK_MATCHES >> 6] for one in ends]))
+        lasts = np.unique(sample[64::64]).tolist()
+        bounds = [[0, *np.searchsorted(one, lasts, side="right").tolist(), len(one)] for one in ends]
+        for block in range(len(lasts) + 1):
+            slices = [
+                (number, part.sliced(*at[block : block + 2]))
+                for (number, part), at in zip(parts, bounds, strict=True)
+                if at[block] < at[block + 1]
+            ]
+            if slices:
+                yield self._united(table, ticks, slices)
+
+    def _united(self, table: pa.Table, ticks: np.ndarray, parts: Sequence[tuple[int, Places | Matches]]) -> Union:
         places = [(self._lists if c.kleene else self._rows)(c.position, parts) for c in self._components]
-        starts, ends = (np.concatenate([getattr(part, name) for part in moved]) for name in ("starts", "ends"))
+        starts, ends = (np.concatenate([getattr(part, name) for _, part in parts]) for name in ("starts", "ends"))
         return Union(UnitedMatches(table, ticks, places, starts, ends, self._common), parts)
 
     def _rows(self, component: int, parts: Sequence[tuple[int, Places | Matches]]) -> np.ndarray:
@@ -122,21 +146,22 @@ class Unite:
                 rows.append(part.all_rows(place))
         return np.cumsum(np.concatenate(counts)), np.concatenate(rows)
 
-    def _in_one_table(self, parts: Sequence[Places | Matches]) -> tuple[pa.Table, np.ndarray, list[Any]]:
-        """The rows of all matches in one table. If the input is not copied, all readings already have the same
-        table.
-        """
+    def _in_one_table(
+        self, found: Sequence[tuple[int, Places | Matches]]
+    ) -> tuple[pa.Table, np.ndarray, list[tuple[int, Places | Matches]]]:
+        """The rows of all matches in one table. The readings of an input that is not copied have the same one."""
         first: dict[int, int] = {}
-        tables, ticks, moved = [], [], []
+        tables, ticks = [], []
+        moved: list[tuple[int, Places | Matches]] = []
         rows = 0
-        for part in parts:
+        for number, part in found:
             if id(part.table) not in first:
                 first[id(part.table)] = rows
                 tables.append(self._with_columns(part.table, len(part.ticks)))
                 ticks.append(part.ticks)
                 rows += len(part.ticks)
             base = first[id(part.table)]
-            moved.append(part.moved(base) if base else part)
+            moved.append((number, part.moved(base) if base else part))
         if len(tables) == 1:
             return tables[0], ticks[0], moved
         return pa.concat_tables(tables).combine_chunks(), np.concatenate(ticks), moved
