@@ -99,6 +99,16 @@ NAMES = [
         "write one of them out, or use MATCH_RECOGNIZE",
     ),
     (
+        "PATTERN SEQ(Shelf a, SEQ(«Exit b», Exit c){2}, Exit b)",
+        "the variable 'b' is used in a repeated group and outside it",
+        "give each component its own variable",
+    ),
+    (
+        "PATTERN SEQ(Shelf a, SEQ(Exit b, «Exit b_1»){2})",
+        "the variable 'b_1' has the name of an iteration of another one",
+        "give each component its own variable",
+    ),
+    (
         "PATTERN SEQ(Shelf a, SEQ(Exit b, Exit c){2}) RETURN «b.tag» AS tag",
         "there is no variable 'b'",
         "the variables are a, b_1, c_1, b_2 and c_2",

@@ -34,6 +34,13 @@ from ouzel.lang.syntax import IndexKind, Reference, Span
 COMPONENTS_MAX = 64
 # What other languages call the number of events of a repetition.
 LENGTHS = frozenset({"len", "length", "size", "count"})
+# Columns that a clause adds to the answer.
+_ADDED = {
+    "reached": "OUTPUT FURTHEST adds the column reached by itself",
+    "missing": "THRESHOLD adds the column missing by itself",
+    "score": "THRESHOLD adds the column score by itself",
+    "probability": "THRESHOLD adds the column probability by itself",
+}
 EVENT_FIELDS = {"type": EventField.TYPE, "time": EventField.END, "start": EventField.START, "end": EventField.END}
 
 
@@ -244,12 +251,12 @@ class Names:
         if owners:
             hint = f"write {listed(f'{c.variable}.{first}' for c in owners[:4])}"
             if self.catalog.open:
-                hint = strategy_hint(first) or f"{hint}; text is in single quotes: '{first}'"
+                hint = _ADDED.get(first) or strategy_hint(first) or f"{hint}; text is in single quotes: '{first}'"
             return self.source.mistake(
                 f"the bare name {quoted(first)} does not say whose attribute it is", reference.span, hint
             )
         names = {name for c in self.components for _, attributes in self.types_of(c) for name in attributes or ()}
-        near = strategy_hint(first) or nearest(first, names | set(self.variables))
+        near = _ADDED.get(first) or strategy_hint(first) or nearest(first, names | set(self.variables))
         near = near or f"text is in single quotes: '{first}'"
         return self.source.mistake(f"there is no variable or attribute {quoted(first)}", reference.span, near)
 

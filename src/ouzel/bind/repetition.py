@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from ouzel.bind.diagnostics import Source
+from ouzel.bind.diagnostics import Source, quoted
 from ouzel.lang import syntax
 from ouzel.lang.syntax import Component, Expr, Group, GroupKind, Index, Logical, Node, Presence, Reference
 
@@ -36,6 +36,7 @@ def written_out(query: syntax.Query, components_max: int, source: Source) -> syn
     if not repeated:
         return query
     _check(query.pattern, repeated, components_max, source)
+    _check_names(query.pattern, repeated, source)
     groups: list[_Repeated] = []
     pattern = replace(query.pattern, parts=tuple(_of_part(part, groups) for part in query.pattern.parts))
     where, selection = query.where, query.selection
@@ -82,6 +83,31 @@ def _check(pattern: syntax.Pattern, repeated: Sequence[Part], components_max: in
             )
 
 
+def _check_names(pattern: syntax.Pattern, repeated: Sequence[Part], source: Source) -> None:
+    """Refuse a name that would mean two things: outside its group, or as that of an iteration."""
+    inside = {id(leaf) for group in repeated for leaf in _leaves(group)}
+    outside = {
+        name for part in pattern.parts for leaf in _leaves(part) if id(leaf) not in inside and (name := _name(leaf))
+    }
+    outside |= {name for leaf in pattern.without if (name := _name(leaf))}
+    for group in repeated:
+        names = {name: leaf for leaf in _leaves(group) if (name := _name(leaf))}
+        numbered = {f"{name}_{number}" for name in names for number in range(1, (group.most or 1) + 1)}
+        for name, leaf in names.items():
+            if name in numbered or name in outside:
+                message = f"the variable {quoted(name)} is used in a repeated group and outside it"
+                if name in numbered:
+                    message = f"the variable {quoted(name)} has the name of an iteration of another one"
+                raise source.mistake(message, leaf.span, "give each component its own variable")
+
+
+def _leaves(part: Part) -> Iterator[Component]:
+    for one in _parts((part,)):
+        if isinstance(one, Component):
+            yield one
+        yield from one.without
+
+
 def _of_part(part: Part, groups: list[_Repeated]) -> Part:
     if not isinstance(part, Group):
         return part
@@ -89,8 +115,7 @@ def _of_part(part: Part, groups: list[_Repeated]) -> Part:
         return replace(part, parts=tuple(_of_part(one, groups) for one in part.parts))
     assert part.most is not None
     once = replace(part, least=1, most=1, without=())
-    leaves = [*once.leaves, *(leaf for one in _parts((once,)) for leaf in one.without)]
-    group = _Repeated(frozenset(name for leaf in leaves if (name := _name(leaf))), part.most)
+    group = _Repeated(frozenset(name for leaf in _leaves(once) if (name := _name(leaf))), part.most)
     groups.append(group)
     copies = [_copy(once, names) for names in group.iterations()]
     # Each iteration that is not required is optional together with those behind it.

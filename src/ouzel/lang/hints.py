@@ -81,6 +81,9 @@ _LAST_COMPONENT = re.compile(r"\b(?!PATTERN\b)(\w+)\s+(\w+)\s*$")
 _NEXT_COMPONENT = re.compile(r"\s*(\w+\s+\w+)\s*([,)|]|$)")
 
 
+_COUNT = "the count follows the type: B{2,3} b[]"
+
+
 def strategy_hint(name: str) -> str | None:
     """The hint for a name that looks like a strategy, at a place where there can be none.
 
@@ -106,7 +109,7 @@ def hint_for(before: str, written: str, after: str, accepted: set[str]) -> str |
         return _EQL
     if written.upper() in ("AND", "OR") and before.rstrip().endswith("}"):
         return "put all conditions into the { } of the strategy"
-    if written == ")" and "BAR" in accepted:
+    if written in (")", ",") and "BAR" in accepted:
         return "parentheses hold alternatives, (A a | B b); write SEQ(A a, B b) for a group, B{2,3} b[] for one step"
     if _begins_a_step(accepted) and written.upper() not in _CLAUSES:
         found = _from_elsewhere(before, written, after)
@@ -122,6 +125,9 @@ def hint_for(before: str, written: str, after: str, accepted: set[str]) -> str |
         return "the strategy decides which events a repetition takes; SEQ(B{2,3} b[])? may be absent as a whole"
     if written in ("?", "|") and (in_pattern or _ONE_COMPONENT.search(before)):
         return _after_a_component(before, written, after)
+    if in_pattern and written == "{":
+        component = _LAST_COMPONENT.search(before)
+        return f"the count follows the type: {component[1]}{{2,3}} {component[2]}[]" if component else _COUNT
     if in_pattern and written in ("&", "&&", "AND", "OR", "||"):
         return "write AND(A a, B b) for both in any order, OR(A a, B b) for one of them"
     if (in_pattern and written in ("+", "*")) or (written in (",", "-") and _ONE_COMPONENT.search(before)):
