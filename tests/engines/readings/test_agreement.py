@@ -93,6 +93,34 @@ def _found(events: list[dict[str, Any]], patterns: list[str]) -> Any:
     return counted({name: value for name, value in row.items() if value not in (None, [])} for row in rows)
 
 
+# Where no two events have one time, or an order divides them.
+IN_EACH_GAP = [
+    ("SEQ(A a, B b, D d) WITHOUT C c", "SEQ(A a, !(C c), B b, !(C e), D d)"),
+    ("SEQ(A a, SEQ(B b, A e, D d) WITHOUT C c)", "SEQ(A a, B b, !(C c), A e, !(C f), D d)"),
+    ("SEQ(A a, B? b, D d) WITHOUT C c", "OR(SEQ(A a, !(C c), B b, !(C e), D d), SEQ(A a, !(C f), D d))"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), IN_EACH_GAP)
+@pytest.mark.parametrize("order", [(), ("n",)], ids=["different times", "one order"])
+def test_without_is_a_negative_in_each_gap(one: str, other: str, order: tuple[str, ...]) -> None:
+    for number in range(case_count(10)):
+        rng = random.Random(f"gap {one} {number}")
+        steps = (0, 0, 1) if order else (1, 1, 2)
+        events = [dict(event.attributes) for event in random_events(rng, 14, list("ABCD"), steps=steps)]
+        for where in ("", "WHERE skip_till_next_match { [id] }"):
+            found = [
+                counted(
+                    {name: value for name, value in row.items() if value is not None}
+                    for row in ouzel.match(
+                        events, f"PATTERN {text} {where} WITHIN 9", **COLUMNS, order=order
+                    ).to_pylist()
+                )
+                for text in (one, other)
+            ]
+            assert found[0] == found[1], (events, where)
+
+
 def test_latest_is_a_filter_of_all_matches() -> None:
     for number in range(case_count(200)):
         rng = random.Random(f"latest {number}")
