@@ -421,7 +421,10 @@ def _beside_at(tables, term, due, total):
     left = tables.beside[term, ByBeside.LEFT]
     happened = tables.beside[term, ByBeside.DUE]
     if left < 0:
-        return _sampled(tables, happened, due) * _after_due(tables, term, 0.0, due, total, _POINTS)
+        # A density may jump at a whole tick, where a table is exact.
+        curve = tables.negative_weights[tables.beside[term, ByBeside.NEGATIVE], NegativeWeight.OBSERVED]
+        exact = weight_at(tables.curves, curve, np.int64(due))
+        return exact * _after_due(tables, term, 0.0, due, total, _POINTS)
     # Two integrals, one in the other, have fewer points.
     most = _POINTS if tables.beside[term, ByBeside.RIGHT] < 0 else _POINTS_OF_TWO
     points = _points(tables, due, most)
