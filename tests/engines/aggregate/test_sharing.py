@@ -425,6 +425,22 @@ def test_counts_with_negation_beyond_64_bits_go_on_one_by_one(ending: str) -> No
     assert_the_same(queries, events)
 
 
+def test_explain_shows_the_prefix_tree_of_figure_9(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Example 6. What query 5 has in common begins and ends its part, so sharing it would save nothing."""
+    monkeypatch.undo()
+    patterns = {
+        "q1": "VKindle, BKindle, VCase, BCase",
+        "q2": "VKindle, BKindle, VKindleFire",
+        "q3": "VKindle, BKindle, VCase, BCase, VeBook, BeBook",
+        "q4": "VKindle, BKindle, VCase, BCase, VLight, BLight",
+        "q5": "ViPad, VKindleFire, VKindle, BKindle",
+    }
+    told = ouzel.explain({name: f"PATTERN SEQ({one}) AGG COUNT WITHIN 1 hour" for name, one in patterns.items()})
+    assert "(VKindle, BKindle) is counted once for q1, q2, q3 and q4" in told
+    assert "(VKindle, BKindle, VCase, BCase) is counted once for q1, q3 and q4" in told
+    assert "q5 is answered alone: it has too little in common with the others" in told
+
+
 def test_explain_shows_what_shares_beside_negation() -> None:
     queries = {
         "dear": "PATTERN SEQ(A a, !(N n), B b, C c) AGG AVG(b.x * 0.5) WITHIN 10",

@@ -7,10 +7,13 @@ import random
 import pytest
 
 import ouzel
+from benchmarks import kleene_worlds
 from ouzel.engines.kleene import operator as runs
+from ouzel.engines.kleene.state import Counter
+from ouzel.runtime.engine import match_without
 from tests.agreement import case_count, matched, random_rules, streamed
 from tests.generate import random_case
-from tests.generate.cases import RandomCase
+from tests.generate.cases import RandomCase, counted
 from tests.generate.events import VALUES
 from tests.oracle.events import Event
 
@@ -126,3 +129,35 @@ def test_a_limit_counts_open_runs_only() -> None:
     query = "PATTERN SEQ(A a, B b) WHERE skip_till_next_match(a, b) { a.x < b.x } WITHIN 500"
     found = ouzel.match(events, query, limits={"max_partial_matches": 1000})
     assert found.num_rows == 499
+
+
+def random_choices(rng: random.Random) -> tuple[str, list[dict[str, object]]]:
+    """A query under skip_till_any_match whose choices cannot share a graph, and few events for it."""
+    taken = rng.choice(
+        (
+            "a[i].x > max(a[..i-1].x)",
+            "a[i].x >= avg(a[..i-1].x)",
+            "a[i].x + sum(a[..i-1].x) < 9",
+            "count(a[..i-1].x) < 3",
+            "a[i].x != a[1].x",
+        )
+    )
+    last = rng.choice(("", " AND b.x < a[1].x", " AND b.x < max(a[].x)", " AND b.x > a[a.LEN].x"))
+    steps = f"{rng.choice(('', 'C c, '))}A+ a[], {rng.choice(('', '', 'M m, ', 'M+ m[], '))}B b"
+    query = f"PATTERN SEQ({steps}) WHERE skip_till_any_match {{ {taken}{last} }} WITHIN {rng.choice([5, 8, 12])}"
+    events, ts = [], 0
+    for _ in range(rng.randint(5, 14)):
+        ts += rng.choice([0, 1, 1])
+        events.append({"ts": ts, "type": rng.choice("AAABMC"), "x": rng.choice([None, 1, 2, 3])})
+    return query, events
+
+
+def test_choices_with_the_same_future_are_merged() -> None:
+    for number in range(case_count(100)):
+        query, events = random_choices(random.Random(f"choices {number}"))
+        wanted = counted(match_without(["merge_runs"], events, query).to_pylist())
+        assert counted(ouzel.match(events, query).to_pylist()) == wanted, f"case {number}: {query}"
+    assert "merge_runs" in ouzel.explain(query)
+    text = kleene_worlds.template("p3s3", 12, begins="a[1].price > 0").replace("next_match", "any_match")
+    matching = kleene_worlds.matching(text, kleene_worlds.stock_events(40))
+    assert matching.run().counters[Counter.MERGED] > 0

@@ -327,10 +327,12 @@ class TooManyRowsError(Exception):
 
 
 def larger_counter_output(output: CounterOutput) -> CounterOutput:
-    """The same output with twice the room."""
+    """At least twice the room, with the current rows."""
     if output.written[0] > output.written[1]:
         raise TooManyRowsError
-    room = 2 * max(len(output.tick), 512)
+    size = max(len(output.tick), 256)
+    # Rows move to new memory seldom. What is not written yet takes none.
+    room = max(2 * size, min(8 * size, int(output.written[1]) + 1))
     grown = (enlarged(array, room if len(array) else 0, 0) for array in output[:-1])
     return CounterOutput._make([*grown, output.written])
 

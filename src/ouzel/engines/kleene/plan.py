@@ -193,21 +193,22 @@ def build_runs(query: BoundQuery, reason: str, off: Collection[str] = ()) -> Run
                 forbidding[position] = [c for c in conjuncts if _equal_attributes(c) not in implied]
         labels = "; ".join(part.label for part in key[-len(hashed) :])
         notes.append(Note(WRITTEN_EQUALITIES, f"hashed by {labels}"))
-    # As in the kernel: only if runs are independent and every match is wanted.
-    merge = (
-        MERGE_RUNS not in off
-        and query.strategy is not Strategy.SKIP_TILL_ANY_MATCH
-        and query.output.form in _ALL_LISTED
-        and (not query.negatives or _checks_negation_late(query, forbidding, coded))
-    )
-    if merge:
-        notes.append(Note(MERGE_RUNS, "runs with the same future are merged"))
     obstacle = _obstacle_to_graph(query, on_edges)
     if coded:
         cause = "types lack attributes that [attr] tests name"
         obstacle = cause if lacking else f"{EQUIVALENCE_INTO_KEY} is switched off"
     if obstacle is None and SHARE_GRAPH in off:
         obstacle = f"{SHARE_GRAPH} is switched off"
+    # As in the kernel: only if runs are independent and every match is wanted.
+    any_match = query.strategy is Strategy.SKIP_TILL_ANY_MATCH
+    merge = (
+        MERGE_RUNS not in off
+        and not (any_match and obstacle is None)
+        and query.output.form in _ALL_LISTED
+        and (not query.negatives or (not any_match and _checks_negation_late(query, forbidding, coded)))
+    )
+    if merge:
+        notes.append(Note(MERGE_RUNS, "runs with the same future are merged"))
     if obstacle is None:
         notes.append(Note(SHARE_GRAPH, "all choices share one graph of events"))
         reason += "; no predicate looks at more than two neighbouring events, so all choices share one graph"

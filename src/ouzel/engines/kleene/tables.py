@@ -358,7 +358,7 @@ def build_run_tables(
         # Runs store the values that they compare with.
         places = [place._replace(registers=()) for place in places]
     # Runs are compared for equivalence only if they are independent and every match is wanted.
-    merge = merge and selection != Selection.ANY_MATCH and form == Form.ALL and (late or not negatives)
+    merge = merge and form == Form.ALL and (late or not negatives)
     edges = _Edges(frozenset(renumbered_lanes))
     by_place = np.zeros((length + 1, _PLACE_COLUMNS), np.int32)
     registers: list[Register] = []
