@@ -245,7 +245,7 @@ def beside_negation(events: int, runs: int) -> Found:
         found[name] = 1 / _ratio_of_answers(rates, queries, events, 2 * runs - 1)
         lines.append([name, f"{found[name]:.2f} times as fast"])
     beside = found["COUNT beside a negation"]
-    return [Bar("6 queries with a common prefix of 6 and a negation, whole answers", beside, 2.5, at_least=True)], lines
+    return [Bar("6 queries with a prefix of 6 and a negation, whole answers", beside, 2.5, at_least=True)], lines
 
 
 def _ratio_of_answers(rates: Sequence[float], queries: dict[str, str], events: int, rounds: int) -> float:
