@@ -80,8 +80,8 @@ MUTATIONS = (
     Mutation("engines/aggregate/per_start.py", "Cell.GROUP] != group", "Cell.GROUP] == group", "engines/aggregate"),
     Mutation(
         "engines/aggregate/stacked.py",
-        "for one in range(level + 1):",
-        "for one in range(level):",
+        "range(tables.level[coordinate] + 1)",
+        "range(tables.level[coordinate])",
         "engines/aggregate",
     ),
     Mutation(
