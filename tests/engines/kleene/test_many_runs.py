@@ -7,9 +7,7 @@ import random
 import pytest
 
 import ouzel
-from benchmarks import kleene_worlds
 from ouzel.engines.kleene import operator as runs
-from ouzel.engines.kleene.state import Counter
 from ouzel.runtime.engine import match_without
 from tests.agreement import case_count, matched, random_rules, streamed
 from tests.generate import random_case
@@ -158,6 +156,3 @@ def test_choices_with_the_same_future_are_merged() -> None:
         wanted = counted(match_without(["merge_runs"], events, query).to_pylist())
         assert counted(ouzel.match(events, query).to_pylist()) == wanted, f"case {number}: {query}"
     assert "merge_runs" in ouzel.explain(query)
-    text = kleene_worlds.template("p3s3", 12, begins="a[1].price > 0").replace("next_match", "any_match")
-    matching = kleene_worlds.matching(text, kleene_worlds.stock_events(40))
-    assert matching.run().counters[Counter.MERGED] > 0
