@@ -465,4 +465,4 @@ def _step_back(row: Row, counts: list[int], cell: int, number: int) -> tuple[int
                 return before, number
             number -= counts[before]
             link = int(row.link_next[link])
-    raise AssertionError("a cell has as many ways to it as were counted")
+    raise AssertionError("fewer paths lead to a cell than were counted")
