@@ -280,9 +280,13 @@ class WeightCurves:
         if components[-1].negated:
             self.at_end = tuple(_weight_curve(part, window) for part in (weights.path_at_end, weights.every_at_end))
         # Explanations in which a negative was observed beside a lost component, by edge, with sampled functions.
-        grid = np.linspace(0.0, float(window), _SAMPLES)
+        # Each cell has its own value at both ends, and no cell of a small window crosses a whole tick: densities jump.
+        cells = window * max(1, -(-_CELLS // window)) if window < _CELLS else _CELLS
+        width = window / cells
+        ends = np.arange(cells)[:, None] * width + np.array([1e-6, 1 - 1e-6]) * width
         # A density may be infinite at 0.
-        grid[0] = grid[1] / 4
+        ends[0, 0] = width / 4
+        grid = ends.ravel()
         rows: dict[tuple[object, ...], int] = {}
         sampled: list[np.ndarray] = []
 
@@ -302,7 +306,7 @@ class WeightCurves:
                 own = list(weights.beside(source, target))
                 self.beside.append([(b.negative, row(b.left), row(b.slot), row(b.right), row(b.due)) for b in own])
                 self.beside_scale += [b.scale for b in own]
-        self.densities = np.array(sampled).reshape(-1, _SAMPLES)
+        self.densities = np.array(sampled).reshape(-1, 2 * cells)
         last = weights.positives[-1].prior
         self.last_prior = 1.0 if last is None else last
         # An upper bound of the weight of everything before a bound component.
@@ -317,7 +321,7 @@ class WeightCurves:
 
 # Weights of unlikely explanations are small, and their ratios count.
 _WEIGHT_ERROR = 1e-25
-_SAMPLES = 2_049
+_CELLS = 2_048
 
 
 def _weight_curve(weight: Pieces, window: int) -> Curve:

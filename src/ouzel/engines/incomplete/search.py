@@ -386,17 +386,17 @@ def evidence(tables, state, instances, slot, base, oldest, window_start):
 @helper(inline=True)
 def _sampled(tables, function, t):
     """A function between its samples."""
-    last = tables.densities.shape[1] - 1
-    place = t * last / tables.window
-    low = min(max(np.int64(place), 0), last - 1)
-    share = place - low
-    return tables.densities[function, low] * (1.0 - share) + tables.densities[function, low + 1] * share
+    cells = tables.densities.shape[1] // 2
+    place = t * cells / tables.window
+    cell = min(max(np.int64(place), 0), cells - 1)
+    share = place - cell
+    return tables.densities[function, 2 * cell] * (1.0 - share) + tables.densities[function, 2 * cell + 1] * share
 
 
 @helper(inline=True)
 def _points(tables, length, most):
-    """How many points an integral over a length has: one for each sample, if these are not too many."""
-    return min(max(np.int64(length * (tables.densities.shape[1] - 1) / tables.window), 64), most)
+    """How many points an integral over a length has: one for each cell, if these are not too many."""
+    return min(max(np.int64(length * (tables.densities.shape[1] // 2) / tables.window), 64), most)
 
 
 @helper

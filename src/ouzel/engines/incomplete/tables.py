@@ -141,7 +141,7 @@ class ArrivalTables(NamedTuple):
     first_beside: NDArray[np.int32]  # of each pair of positions; one more entry than pairs
     beside: Matrix[np.int32]  # [term, ByBeside]
     beside_scale: NDArray[np.float64]  # by term
-    densities: Matrix[np.float64]  # [function, sample]: at equal distances from 0 to the window
+    densities: Matrix[np.float64]  # [function, 2 · cell and 2 · cell + 1]: at its beginning and end
     by_negative: Matrix[np.int32]  # [component, ByNegative]
     first_test: NDArray[np.int32]  # tests whose lowest position is this one; one more entry than positions
     by_test: Matrix[np.int32]  # [test, ByTest], one row more than tests
