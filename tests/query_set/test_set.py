@@ -394,7 +394,7 @@ def test_a_suspended_query_can_be_removed() -> None:
     held.add("high", S.select("price > 48"))
     with pytest.warns(ouzel.ProblemWarning):
         held.push([quote(k, "IBM", 1) for k in range(100)])
-    with pytest.raises(ouzel.InputError, match="no query 'high' in the set that has stopped"):
+    with pytest.raises(ouzel.InputError, match="the set has no suspended query 'high'"):
         held.resume("high")
     assert held.remove("explosive") == 1 and held.problems() == []
     held.push([quote(160, "IBM", 49)])

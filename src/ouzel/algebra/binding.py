@@ -165,7 +165,7 @@ class _Names:
 
     def event_field(self, function: str, reference: Reference, place: Place, ranging: Any) -> NoReturn:
         raise self.source.mistake(
-            f"{function}(…) needs an event of a pattern, and a stream of the algebra has none",
+            f"{function}(…) needs a variable of a pattern, and an expression of the algebra has no variables",
             reference.span,
             "DUR is how long the composite event lasts",
         )

@@ -253,7 +253,7 @@ class QuerySet(Feeder[Any]):
         self._must_be_open()
         session = self._session
         if session is None or id not in session.stopped():
-            raise InputError(f"there is no query {id!r} in the set that has stopped; problems() lists them")
+            raise InputError(f"the set has no suspended query {id!r}; problems() lists the suspended queries")
         if id in session.merged.problems:
             found = self._find(id)
             assert found is not None, "a suspended query is still registered"

@@ -392,9 +392,7 @@ _MOST = b"one match adds at most"
 
 
 def changes_schema(plan: AggregatePlan, shown: pa.Schema) -> pa.Schema:
-    """The columns of a table of changes: a timestamp, the groups in their output types, and the totals after the
-    timestamp.
-    """
+    """The columns of a table of changes: a time, the groups in their output types, and the totals from that time on."""
     measures = len(plan.measures)
     return pa.schema(
         [
