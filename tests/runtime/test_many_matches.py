@@ -83,11 +83,13 @@ def test_matches_that_end_before_the_events_of_a_push() -> None:
     assert len(engine.push([{"type": "C", "ts": 60}])["query"]) == 30
 
 
-# Subsets of eighteen clicks before a purchase: listed from the graph, or run by run because of the sum.
-CLICKS = [{"ts": ts, "type": "Click", "cost": 1} for ts in range(18)]
+# Subsets of eighteen clicks before a purchase: listed from the graph, from runs with equal sums, or run by run because
+# all sums differ.
+CLICKS = [{"ts": ts, "type": "Click", "cost": 1, "bit": 1 << ts} for ts in range(18)]
 BUY = [{"ts": 18, "type": "Buy", "cost": 0}]
 SUBSETS = "PATTERN SEQ(Click+ a[], Buy b) WITHIN 1000"
 SUMMED = "PATTERN SEQ(Click+ a[], Buy b) WHERE sum(a[].cost) < 15 WITHIN 1000"
+ALL_DIFFERENT = "PATTERN SEQ(Click+ a[], Buy b) WHERE sum(a[].bit) < 262000 WITHIN 1000"
 
 
 class _Stop(Exception):
@@ -99,7 +101,14 @@ def _stop(*warning: object, **more: object) -> None:
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize(("query", "what"), [(SUBSETS, "262,143 matches that end with one event"), (SUMMED, "partial")])
+@pytest.mark.parametrize(
+    ("query", "what"),
+    [
+        (SUBSETS, "262,143 matches that end with one event"),
+        (SUMMED, "more than 100,000 matches that end with one event"),
+        (ALL_DIFFERENT, "partial"),
+    ],
+)
 def test_a_repetition_is_warned_of_before_it_lists_its_subsets(
     query: str, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,7 +120,7 @@ def test_a_repetition_is_warned_of_before_it_lists_its_subsets(
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize("query", [SUBSETS, SUMMED])
+@pytest.mark.parametrize("query", [SUBSETS, SUMMED, ALL_DIFFERENT])
 def test_an_early_warning_is_the_only_one_and_has_the_place_of_the_call(query: str) -> None:
     engine = ouzel.Engine(query)
     with warnings.catch_warnings(record=True) as caught:

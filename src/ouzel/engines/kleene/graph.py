@@ -320,7 +320,7 @@ def scan_graph(
     output: GraphOutput,
     *,
     listed: bool = True,
-    on_many: Callable[[int], None] | None = None,
+    on_many: Callable[[str], None] | None = None,
 ) -> GraphProgress:
     """Read the events in slots first to last - 1, and append the matches that they complete to the output. If not
     `listed`, append only the last cells of these matches. Before it lists a large number of matches of one event, it
@@ -348,7 +348,7 @@ def scan_graph(
         elif status == Status.OUTPUT_FULL:
             wanted = int(output.found[2]) - int(output.found[0])
             if wanted >= MANY and on_many is not None:
-                on_many(wanted)
+                on_many(f"{wanted:,} matches that end with one event")
             output = larger_graph_output(output)
         elif status != Status.DONE or position == last:
             return GraphProgress(Status(status), position, state, output)

@@ -23,9 +23,10 @@ from ouzel.engines.kleene.graph_state import (
     reserve_cells,
     reserve_graph,
 )
-from ouzel.engines.kleene.matches import allowed_matches, expand_matches
+from ouzel.engines.kleene.matches import Expanded, allowed_matches, expand_matches
 from ouzel.engines.kleene.runs import nodes_max, release, scan
 from ouzel.engines.kleene.state import (
+    MANY,
     Arena,
     Counter,
     RunOutput,
@@ -135,7 +136,7 @@ class RunsKernel:
         limits: Limits,
         *,
         listed: bool,
-        on_many: Callable[[int], None] | None = None,
+        on_many: Callable[[str], None] | None = None,
     ) -> None:
         self._tables = tables
         self._limits = limits
@@ -205,12 +206,22 @@ class RunsKernel:
         """The matches of the output, by slots. Empties the output."""
         if self._tables.late and (self._state.negative_head >= 0).any():
             return self._allowed(events)
-        expanded = expand_matches(self._tables, self._state, self._output)
+        expanded = self._expanded()
         if isinstance(expanded, Status):
             return expanded
         ends, keys = self._output.end[expanded.row], self._output.key[expanded.row]
         self._forget_output()
         return Found(ends, keys, expanded.lengths, expanded.slots)
+
+    def _expanded(self) -> Expanded | Status:
+        limit = self._tables.max_matches_per_timestamp
+        if self._on_many is not None and self._tables.merge and limit > MANY:
+            # One merged run may have very many matches.
+            expanded = expand_matches(self._tables._replace(max_matches_per_timestamp=MANY), self._state, self._output)
+            if expanded is not Status.MATCH_LIMIT:
+                return expanded
+            self._on_many(f"more than {MANY:,} matches that end with one event")
+        return expand_matches(self._tables, self._state, self._output)
 
     def _allowed(self, events: RunEvents) -> Found | Status:
         """Like `_written_out`, without the matches that negation forbids. It expands as many matches at once as a
@@ -330,7 +341,7 @@ class GraphKernel:
         limits: Limits,
         *,
         listed: bool,
-        on_many: Callable[[int], None] | None = None,
+        on_many: Callable[[str], None] | None = None,
     ) -> None:
         self._tables = tables
         self._limits = limits

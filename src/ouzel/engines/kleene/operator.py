@@ -201,9 +201,8 @@ class KleeneOperator(StreamOperator[RunEvents], MatchOperator):
         playing = np.flatnonzero(block.events.roles)
         return block if len(playing) == block.count else chosen(block, playing)
 
-    def _report_many(self, count: int) -> None:
-        graph = self._run_plan.kernel is RunKernel.GRAPH
-        report_many(self._query.name, f"{count:,} {'matches that end with one event' if graph else 'partial matches'}")
+    def _report_many(self, what: str) -> None:
+        report_many(self._query.name, what)
 
     def _check(self, status: Status) -> None:
         if status is Status.MATCH_LIMIT:

@@ -98,7 +98,7 @@ def scan(
     first: int,
     last: int,
     output: RunOutput,
-    on_many: Callable[[int], None] | None = None,
+    on_many: Callable[[str], None] | None = None,
 ) -> Progress:
     """Read the events in slots first to last - 1 and append the matches they complete to the output.
 
@@ -139,7 +139,7 @@ def scan(
         elif status == Status.RUNS_FULL:
             runs = int(state.counters[Counter.RUNS])
             if runs >= max(MANY, _RUNS_PER_EVENT * (last - tables.reserved)) and on_many is not None:
-                on_many(runs)
+                on_many(f"{runs:,} partial matches")
             # Runs that are found by value seldom all move at once.
             state = reserve_runs(tables, state, 2 * state.runs.node.size + (0 if state.trees.on[0] else need))
         elif status == Status.OUTPUT_FULL:
